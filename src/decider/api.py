@@ -1,0 +1,254 @@
+"""`Decider`: a model, ready to answer typed questions.
+
+It joins the stages of a request, render → tokenise → plan → run → read → answer, and refuses to know how any of them works.
+Trap: one wrong question must not cost the others their forward, so everything that can fail by the caller's fault is checked
+for the whole request before the first row runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from decider.assembly import Say, Stack, assemble
+from decider.engine import Engine
+from decider.errors import InputError, QuestionError
+from decider.questions.answers import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer, read_answer
+from decider.questions.limits import Limits
+from decider.questions.request import Request, make_request
+from decider.questions.types import Question
+from decider.questions.wire import parse_plain, parse_request, response
+from decider.read import Float64Array, check_temperature, normalise_levels
+from decider.run.device import Pick
+from decider.settings import load_settings
+from decider.tokens.layout import Layout
+from decider.tokens.rows import Rows, Slot
+from decider.tokens.temperature import temperature_for
+
+import numpy as np
+
+MODEL_ALIAS = "jev-latest"
+YES = 1
+"""A Noul's options are always (no, yes)."""
+
+AnswerType = TypeVar("AnswerType", ChoiceAnswer, ScoreAnswer, NoulAnswer)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers(Mapping[str, Answer]):
+    """The answers of one request by question id, in the order asked. `input_tokens` counts what the model read."""
+
+    answers: Mapping[str, Answer]
+    model: str
+    input_tokens: int
+
+    def __getitem__(self, question_id: str) -> Answer:
+        return self.answers[question_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.answers)
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def choice(self, question_id: str) -> ChoiceAnswer:
+        """The answer of a Choice. Raises KeyError for an unknown id, TypeError for a question of another type."""
+        return self._typed(question_id, ChoiceAnswer)
+
+    def score(self, question_id: str) -> ScoreAnswer:
+        """The answer of a Score. Raises as `choice` does."""
+        return self._typed(question_id, ScoreAnswer)
+
+    def noul(self, question_id: str) -> NoulAnswer:
+        """The answer of a Noul. Raises as `choice` does."""
+        return self._typed(question_id, NoulAnswer)
+
+    def _typed(self, question_id: str, kind: type[AnswerType]) -> AnswerType:
+        answer = self.answers[question_id]
+        if not isinstance(answer, kind):
+            raise TypeError(f"question {question_id!r} was answered by a {type(answer).__name__}, not a {kind.__name__}")
+        return answer
+
+    def to_wire(self) -> dict[str, object]:
+        """The wire response, ready for `json.dumps`."""
+        return response(self.model, self.answers, self.input_tokens)
+
+
+class Decider:
+    """Loads a model once and answers requests with it, each question by one probability distribution.
+
+    `model` is a Hub id, a folder, a `.gguf` file, or None for the embedded model. What is None here comes from the
+    environment (`DECIDER_MODEL`, …), then from the file `DECIDER_CONFIG` names, then from the defaults of
+    `decider.settings.Settings`. Raises SetupError's subclasses while loading, InputError's subclasses while answering.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        gguf_file: str | None = None,
+        device: str | None = None,
+        layout: str | None = None,
+        temperature: float | None = None,
+        truncate: bool | None = None,
+        max_state_tokens: int | None = None,
+        config: str | Path | None = None,
+        limits: Limits | None = None,
+        say: Say | None = None,
+    ) -> None:
+        arguments = {
+            "model": None if model is None else str(model),
+            "gguf_file": gguf_file,
+            "device": device,
+            "layout": layout,
+            "temperature": temperature,
+            "truncate": truncate,
+            "max_state_tokens": max_state_tokens,
+        }
+        settings = load_settings(arguments, environ=os.environ, file=None if config is None else Path(config))
+        self._settings = settings
+        self._limits = limits or Limits()
+        self._stack = assemble(settings, say or _say_on_stderr)
+        self._engine = Engine(self._stack.executor)
+
+    @property
+    def name(self) -> str:
+        """The name answers carry: `decider-<version>` of the model's configuration."""
+        return f"decider-{self._stack.config.version}"
+
+    @property
+    def picks(self) -> tuple[Pick, ...]:
+        """Every automatic choice with its reason, as `decider doctor` shows them."""
+        return self._stack.picks
+
+    def ask(
+        self,
+        state: object,
+        questions: Mapping[str, Question | Mapping[str, object]],
+        *,
+        independent: bool = True,
+        layout: str | None = None,
+        temperature: float | None = None,
+        truncate: bool | None = None,
+    ) -> Answers:
+        """Answer `questions` (id → Choice, Score, Noul or a wire question) about `state` (text or JSON).
+
+        Independent questions never see each other; with `independent=False` they share one row, and later ones read the
+        text of earlier ones. `temperature` overrides the model's; `truncate` cuts a state over the cap and reports it.
+        """
+        request = make_request(state, questions, independent=independent, layout=layout, limits=self._limits)
+        return self._answer([request], temperature=temperature, truncate=truncate)[0]
+
+    def ask_many(
+        self,
+        states: Sequence[object],
+        questions: Mapping[str, Question | Mapping[str, object]],
+        *,
+        independent: bool = True,
+        layout: str | None = None,
+        temperature: float | None = None,
+        truncate: bool | None = None,
+    ) -> list[Answers]:
+        """`ask` for each of `states`, in order. Every state is checked before the first one runs; [] gives []."""
+        if isinstance(states, (str, bytes, Mapping)) or not isinstance(states, Sequence):
+            raise QuestionError(f"states is a {type(states).__name__}; it must be a list of states, or use ask() for one")
+        requests = []
+        for index, state in enumerate(states):
+            with _located(index):
+                requests.append(
+                    make_request(state, questions, independent=independent, layout=layout, limits=self._limits)
+                )
+        return self._answer(requests, temperature=temperature, truncate=truncate)
+
+    def system_one(self, request: Mapping[str, object] | str | bytes) -> dict[str, object]:
+        """Answer a wire request (a mapping, or its JSON) with the wire response."""
+        parsed = parse_request(request, self._limits)
+        served = {self.name, MODEL_ALIAS, self._stack.folder.name, self._settings.model}
+        if parsed.model is not None and parsed.model not in served:
+            raise QuestionError(
+                f"unknown model {parsed.model!r}; this one is {self.name!r} (alias {MODEL_ALIAS!r})", loc=("model",)
+            )
+        return self._answer([parsed])[0].to_wire()
+
+    def decide(self, context: object, questions: Mapping[str, object], *, independent: bool = False) -> Answers:
+        """The plain form: question text → `{"type": "choice", "options": […]}`, `{"type": "bool"}` or
+        `{"type": "scale", "levels": […]}`. All questions share one joint row unless `independent`.
+        """
+        return self._answer([parse_plain(context, questions, independent=independent, limits=self._limits)])[0]
+
+    def _answer(
+        self, requests: Sequence[Request], *, temperature: float | None = None, truncate: bool | None = None
+    ) -> list[Answers]:
+        override = self._settings.temperature if temperature is None else check_temperature(temperature)
+        cut = self._settings.truncate if truncate is None else truncate
+        laid_out = []
+        for index, request in enumerate(requests):
+            with _located(index if len(requests) > 1 else None):
+                layout = self._layout_of(request)
+                built = self._stack.builder.build(request, layout=layout, truncate=cut)
+                laid_out.append((request, built, self._temperatures(request, built, layout, override)))
+        return [self._run(*one) for one in laid_out]
+
+    def _layout_of(self, request: Request) -> Layout:
+        layout = self._stack.layout if request.layout is None else Layout.parse(request.layout)
+        if layout.chat and self._stack.chat_fault is not None:
+            raise QuestionError(f"this model has no chat layout: {self._stack.chat_fault}", loc=("layout",))
+        return layout
+
+    def _temperatures(
+        self, request: Request, built: Rows, layout: Layout, override: float | None
+    ) -> list[list[float]]:
+        """One temperature a slot of each row, in the rows' order."""
+        spread = [[1.0] * len(row.slots) for row in built.rows]
+        for question_id, slots in built.places.items():
+            kind = request.questions[question_id].kind
+            for slot in slots:
+                n_options = built.rows[slot.row].n_options[slot.index]
+                spread[slot.row][slot.index] = override or temperature_for(
+                    self._stack.config, kind=kind, n_options=n_options, schema_first=layout.schema_first
+                )
+        return spread
+
+    def _run(self, request: Request, built: Rows, temperatures: list[list[float]]) -> Answers:
+        scores = self._engine.score(built.rows, temperatures)
+        answers = {
+            question_id: read_answer(
+                request.questions[question_id],
+                _distribution(scores, slots).tolist(),
+                truncated=question_id in built.truncated,
+            )
+            for question_id, slots in built.places.items()
+        }
+        return Answers(answers, self.name, built.input_tokens)
+
+
+def _distribution(scores: Sequence[Sequence[Float64Array]], slots: Sequence[Slot]) -> Float64Array:
+    """A question's distribution: a lone option's certainty, one slot's softmax, or the isolated levels' share of yes."""
+    logs = [scores[slot.row][slot.index] for slot in slots]
+    if not logs:
+        return np.ones(1)
+    if len(logs) == 1:
+        return np.exp(logs[0])
+    return normalise_levels([log[YES] for log in logs])
+
+
+class _located:  # noqa: N801 - reads as a statement
+    """Prefix the path of an InputError with the index of the state at fault."""
+
+    def __init__(self, index: int | None) -> None:
+        self._index = index
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._index is not None and isinstance(error, InputError):
+            error.loc = ("states", self._index, *error.loc)
+
+
+def _say_on_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,98 @@
+"""From settings to a stack that can answer: model folder, tokenizer, labels, layout, row builder, executor.
+
+It refuses to know requests. Trap: everything that can be wrong with a model is found here, in the order that costs least
+(configuration, tokenizer, chat template, then weights), so that no later request meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from decider.errors import ModelError
+from decider.model.cache import cache_dir
+from decider.model.head import check_head, label_head
+from decider.model.load import load_module
+from decider.model.source import ModelFolder, resolve
+from decider.run.device import Pick, pick_device, reference_picks
+from decider.run.executor import Executor
+from decider.run.reference import ReferenceExecutor
+from decider.settings import Settings
+from decider.tokens.chat import ChatFrame, chat_frame
+from decider.tokens.config import DeciderConfig, load_config
+from decider.tokens.labels import LabelTable, label_table
+from decider.tokens.layout import Layout
+from decider.tokens.rows import RowBuilder
+from decider.tokens.tokenizer import Tokenizer
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """All that stands between a validated request and label logits."""
+
+    folder: ModelFolder
+    config: DeciderConfig
+    layout: Layout
+    builder: RowBuilder
+    chat_fault: str | None
+    """Why this model has no chat layout, or None if it has one."""
+    executor: Executor
+    picks: tuple[Pick, ...]
+
+
+def default_layout(settings: Settings, config: DeciderConfig) -> Pick:
+    """The layout of requests that name none: settings > `decider_config.json` > plain, state first."""
+    if settings.layout is not None:
+        return Pick("layout", Layout.parse(settings.layout).name, settings.sources["layout"])
+    reason = "decider_config.json" if config.present else "the model has no decider_config.json"
+    return Pick("layout", Layout(chat=config.chat, schema_first=config.schema_first).name, reason)
+
+
+def find_chat_frame(tokenizer: Tokenizer, labels: LabelTable, *, needed: bool) -> tuple[ChatFrame | None, str | None]:
+    """The chat frame, or why there is none. Raises ModelError only if the model's own layout `needed` it."""
+    try:
+        return chat_frame(tokenizer, labels), None
+    except ModelError as error:
+        if needed:
+            raise
+        return None, str(error)
+
+
+def assemble(settings: Settings, say: Say) -> Stack:
+    """Build the stack. `say` receives progress lines. Raises SetupError's subclasses; see `decider.errors`."""
+    folder = resolve(settings.model, gguf_file=settings.gguf_file, cache=cache_dir(), say=say)
+    config = load_config(folder.path)
+    for warning in config.warnings:
+        say(warning)
+    layout_pick = default_layout(settings, config)
+    layout = Layout.parse(layout_pick.value)
+    tokenizer = Tokenizer.from_pretrained(folder.path)
+    labels = label_table(tokenizer)
+    frame, chat_fault = find_chat_frame(tokenizer, labels, needed=layout.chat)
+
+    device = pick_device(settings.device)
+    dtype, attention = reference_picks()
+    loaded = load_module(folder, device=device.value, dtype=dtype.value, attention=attention.value)
+    head = label_head(loaded, labels.ids)
+    check_head(loaded, head, labels.ids)
+    builder = RowBuilder(
+        tokenizer,
+        labels,
+        config,
+        chat=frame,
+        max_positions=loaded.max_positions,
+        max_state_tokens=settings.max_state_tokens,
+    )
+    executor = ReferenceExecutor(loaded, head)
+    picks = (
+        Pick("model", folder.name, folder.origin),
+        Pick("executor", "reference", executor.describe()),
+        device,
+        dtype,
+        attention,
+        layout_pick,
+        Pick("labels", str(len(labels.ids)), "label strings that are one token; the largest Choice this model can answer"),
+    )
+    return Stack(folder, config, layout, builder, chat_fault, executor, picks)

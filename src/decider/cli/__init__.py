@@ -1,0 +1,65 @@
+"""The command line: `decider ask`, `decider models`, `decider doctor`. Thin: it parses words and prints results.
+
+It refuses to know models. Trap: standard output belongs to the answer. Progress, reasons and errors go to standard error, and a
+request is checked before torch is imported, so that a typing error costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from decider.errors import DeciderError
+
+EXIT_FAULT = 2
+EXIT_INTERRUPTED = 130
+
+
+class _OneLineParser(argparse.ArgumentParser):
+    """Usage faults are one line, as every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_FAULT, f"decider: error: {message} (see `{self.prog} --help`)\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser; each subcommand stores its function as `run`."""
+    from decider.cli import ask, doctor, models
+
+    parser = _OneLineParser(prog="decider", description="Typed decisions with probabilities, in one forward pass.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in (ask, models, doctor):
+        module.add(commands)
+    return parser
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say which model runs, and where."""
+    parser.add_argument("--model", help="a Hub id, a folder or a .gguf file (default: the embedded model)")
+    parser.add_argument("--gguf-file", metavar="NAME", help="the GGUF file inside the folder given as --model")
+    parser.add_argument("--device", help="auto, cpu, cuda, cuda:N or mps")
+    parser.add_argument(
+        "--layout", choices=("plain", "chat", "plain_schema_first", "chat_schema_first"), help="how the prompt is laid out"
+    )
+    parser.add_argument("--config", metavar="FILE", help="a TOML file of settings")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0, 2 for any fault, 130 when interrupted."""
+    parsed = build_parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = parsed.run
+    try:
+        return run(parsed)
+    except DeciderError as error:
+        print(f"decider: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_FAULT
+    except BrokenPipeError:
+        # The reader of a pipe has gone; pointing stdout at nothing keeps the interpreter's last flush from failing too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("decider: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED

@@ -1,0 +1,72 @@
+"""`decider ask FILE|-`: answer one wire request, as a table or as the wire response.
+
+It refuses to know how an answer comes about. Trap: the request is read and checked before `decider.api` is imported, since that
+imports torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from decider.cli import add_model_options
+from decider.errors import SchemaError, TooLargeError
+from decider.questions.limits import Limits
+from decider.questions.wire import parse_request
+
+# A request may name the model to load; these names mean "whatever is served".
+SERVED_NAMES = ("jev-latest", "decider-dev")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register the subcommand."""
+    parser = commands.add_parser("ask", help="answer a wire request", description="Answer one wire request.")
+    parser.add_argument("file", metavar="FILE", help="a JSON file with `state` and `questions`, or - for standard input")
+    add_model_options(parser)
+    parser.add_argument("--temperature", type=float, help="override the model's temperatures")
+    parser.add_argument("--truncate", action="store_true", default=None, help="cut a state over the cap, and report it")
+    parser.add_argument("--json", action="store_true", help="print the wire response and nothing else on standard output")
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Print the answers. Raises what reading, checking, loading and answering raise."""
+    limits = Limits()
+    request = parse_request(_read(parsed.file, limits.max_body_bytes), limits)
+
+    from decider.api import Decider
+    from decider.cli.table import print_table
+
+    named = None if request.model in SERVED_NAMES else request.model
+    decider = Decider(
+        parsed.model or named,
+        gguf_file=parsed.gguf_file,
+        device=parsed.device,
+        layout=parsed.layout,
+        temperature=parsed.temperature,
+        truncate=parsed.truncate,
+        config=parsed.config,
+    )
+    answers = decider.answer(request)
+    if parsed.json:
+        print(json.dumps(answers.to_wire(), ensure_ascii=False, allow_nan=False))
+    else:
+        print_table(request, answers)
+    return 0
+
+
+def _read(name: str, max_bytes: int) -> bytes:
+    """The file's bytes, or standard input's; never more than one over the limit is read."""
+    try:
+        if name == "-":
+            body = sys.stdin.buffer.read(max_bytes + 1)
+        else:
+            with Path(name).open("rb") as file:
+                body = file.read(max_bytes + 1)
+    except OSError as error:
+        raise SchemaError(f"cannot read {name!r}: {error.strerror}; give a JSON file, or - for standard input") from error
+    if len(body) > max_bytes:
+        raise TooLargeError(f"{name!r} is over the limit of {max_bytes} bytes; shorten the state or the questions")
+    return body

@@ -1,0 +1,44 @@
+"""plan → run → read: rows of token ids in, one probability distribution a slot out.
+
+It refuses to know questions, text and labels' names. Trap: temperatures are checked against the rows before anything runs;
+keep it so, because a mismatch found afterwards has already cost a forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from decider.errors import EngineError
+from decider.read import Float64Array, Temperature, log_probabilities, spread_temperature
+from decider.run.executor import Executor
+from decider.tokens.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One executor behind the reading rule. Thread-safe where its executor is."""
+
+    executor: Executor
+
+    def score(self, rows: Sequence[Row], temperature: Temperature = 1.0) -> tuple[tuple[Float64Array, ...], ...]:
+        """Log-probabilities, float64 [n_options], of each slot of each row, in order; () for no rows.
+
+        `temperature` is one number, one a row, or one a slot of each row. Raises ConfigError before any forward if its
+        lengths do not fit, EngineError if the model returns a logit that is not finite.
+        """
+        spread = spread_temperature(temperature, [len(row.slots) for row in rows])
+        logits = self.executor.label_logits(rows)
+        assert len(logits) == len(rows), (len(logits), len(rows))
+        try:
+            return tuple(
+                tuple(
+                    log_probabilities(slot_logits, n_options, slot_temperature)
+                    for slot_logits, n_options, slot_temperature in zip(
+                        row_logits, row.n_options, row_temperatures, strict=True
+                    )
+                )
+                for row, row_logits, row_temperatures in zip(rows, logits, spread, strict=True)
+            )
+        except FloatingPointError as error:
+            raise EngineError(f"{error}; the weights or the precision ({self.executor.describe()}) are at fault") from error

@@ -1,0 +1,52 @@
+"""How the errors of this package speak: what they say of a value, of a path, of a misspelt name.
+
+It refuses to know what is checked. Trap: `repr` of a caller's value may be megabytes, recurse past the stack or raise
+(an integer of 5,000 digits does), so containers are named by type and size only.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import contextmanager
+
+from decider.errors import InputError
+
+Path = tuple[str | int, ...]
+"""Where a fault is inside a request, outermost first."""
+
+_MAX_CHARACTERS = 60
+
+
+def show(value: object) -> str:
+    """A value for a message, of at most about 60 characters, on one line: `repr` of a scalar, else type and size."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= _MAX_CHARACTERS else f"{value[:_MAX_CHARACTERS]!r}…"
+    if value is None or isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int):
+        return repr(value) if abs(value) < 10**_MAX_CHARACTERS else f"an int of {value.bit_length():,} bits"
+    size = f" of length {len(value):,}" if isinstance(value, Sized) else ""
+    return f"a {type(value).__name__}{size}"
+
+
+def step(key: str) -> str:
+    """A key as one step of a path, cut where it is long."""
+    return key if len(key) <= _MAX_CHARACTERS else f"{key[:_MAX_CHARACTERS]}…"
+
+
+def hint(name: object, known: Iterable[str]) -> str:
+    """`did you mean …?` for a name that resembles a known one, else all known names."""
+    names = list(known)
+    near = difflib.get_close_matches(name[:_MAX_CHARACTERS], names, n=1) if isinstance(name, str) else []
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(map(repr, names))}"
+
+
+@contextmanager
+def located(*prefix: str | int) -> Iterator[None]:
+    """Put `prefix` before the path of any InputError that passes."""
+    try:
+        yield
+    except InputError as error:
+        error.loc = (*prefix, *error.loc)
+        raise

@@ -1,0 +1,57 @@
+"""Device facts and the choices made from them, each with its reason in words.
+
+It refuses to know models. Trap: a choice nobody can see is a surprise later; whatever is picked here must reach
+`decider doctor` through its `Pick`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from decider.errors import DeviceError
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One choice: what was chosen for `name`, and why."""
+
+    name: str
+    value: str
+    reason: str
+
+
+def available_devices() -> tuple[str, ...]:
+    """Names of the devices torch can use here, best first: every CUDA card, then MPS, then the CPU."""
+    cards = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count())) if torch.cuda.is_available() else ()
+    return (*cards, *(("mps",) if torch.backends.mps.is_available() else ()), "cpu")
+
+
+def pick_device(wanted: str, available: tuple[str, ...] | None = None) -> Pick:
+    """`wanted` is `auto` or a device name. Raises DeviceError if this machine has no such device."""
+    found = available_devices() if available is None else available
+    if wanted == "auto":
+        return Pick("device", found[0], f"auto: the first of {', '.join(found)}")
+    name = "cuda:0" if wanted == "cuda" else wanted
+    if name not in found:
+        raise DeviceError(f"device {wanted!r} is not available; this machine has {', '.join(found)}")
+    return Pick("device", name, "asked for")
+
+
+def reference_picks() -> tuple[Pick, Pick]:
+    """Precision and attention of the reference executor."""
+    return (
+        Pick("dtype", "float32", "the reference executor is the oracle that others are compared with"),
+        Pick("attention", "eager", "explicit masks, and the one implementation every model family has"),
+    )
+
+
+def torch_facts() -> tuple[tuple[str, str], ...]:
+    """What torch says of this machine: threads, processor features, each CUDA card's name and memory."""
+    facts = [("threads", str(torch.get_num_threads())), ("cpu", torch.backends.cpu.get_cpu_capability())]
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            card = torch.cuda.get_device_properties(index)
+            facts.append((f"cuda:{index}", f"{card.name}, {card.total_memory / 2**30:.0f} GiB"))
+    return tuple(facts)

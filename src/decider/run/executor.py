@@ -1,0 +1,29 @@
+"""The seam between planning and reading: what every executor promises.
+
+It refuses to know how a forward is done. Trap: rows are independent of each other. An executor that lets a neighbour, a
+bucket or padding move a row's logits by more than reduction order breaks the contract, whatever it gains in speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decider.tokens.rows import Row
+
+Logits = NDArray[np.floating]
+
+
+class Executor(Protocol):
+    """Runs rows of token ids through one model."""
+
+    def label_logits(self, rows: Sequence[Row]) -> list[Logits]:
+        """One array [slots, labels] a row, in the order given, float32 (float64 for a float64 model); [] for no rows."""
+        ...
+
+    def describe(self) -> str:
+        """One line: what runs, where, and in which precision."""
+        ...

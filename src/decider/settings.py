@@ -1,0 +1,119 @@
+"""What a user may say about a model and its runs, read once: arguments, then environment, then a TOML file.
+
+It refuses to know what a setting does; it knows names, types and where each value came from. Trap: a misspelt key must never
+fall back to a default in silence, so unknown keys, in the file and as `DECIDER_…` variables, are refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from decider.errors import ConfigError
+
+ENVIRONMENT_PREFIX = "DECIDER_"
+# Read elsewhere: the cache folder by `decider.model.cache`, the settings file by `load_settings`.
+OTHER_VARIABLES = ("DECIDER_CACHE", "DECIDER_CONFIG")
+TRUE_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting with its default; `sources` maps a setting's name to where its value came from."""
+
+    model: str | None = None
+    """A Hub id, a folder, a `.gguf` file, or None for the embedded model."""
+    gguf_file: str | None = None
+    """The name of a GGUF file inside the folder `model`."""
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda`, `cuda:N` or `mps`."""
+    layout: str | None = None
+    """`plain`, `chat`, `plain_schema_first` or `chat_schema_first`; None follows the model's `decider_config.json`."""
+    temperature: float | None = None
+    """Overrides every temperature of the model's configuration."""
+    truncate: bool = False
+    """Cut a state over the cap (and report it) instead of refusing it."""
+    max_state_tokens: int = 32_768
+    """The state cap in tokens."""
+    sources: Mapping[str, str] = None  # type: ignore[assignment]
+
+
+SETTING_TYPES: Mapping[str, type] = {
+    "model": str, "gguf_file": str, "device": str, "layout": str,
+    "temperature": float, "truncate": bool, "max_state_tokens": int,
+}  # fmt: skip
+
+
+def load_settings(
+    arguments: Mapping[str, object], *, environ: Mapping[str, str], file: Path | None = None
+) -> Settings:
+    """Merge the three sources. `arguments` that are None were not given. `file` (or `DECIDER_CONFIG`) is a TOML file.
+
+    Raises ConfigError for an unknown key, a value of the wrong type, or a file that is missing or no TOML.
+    """
+    path = file or (Path(environ["DECIDER_CONFIG"]) if environ.get("DECIDER_CONFIG") else None)
+    layers = [
+        ("default", {}),
+        (str(path), _from_file(path) if path else {}),
+        ("environment", _from_environment(environ)),
+        ("argument", {key: value for key, value in arguments.items() if value is not None}),
+    ]
+    values: dict[str, object] = {}
+    sources = dict.fromkeys(SETTING_TYPES, "default")
+    for source, layer in layers:
+        for key, value in layer.items():
+            values[key] = _checked(key, value, source)
+            sources[key] = source
+    settings = Settings(**values, sources=sources)  # type: ignore[arg-type]
+    if settings.max_state_tokens < 1:
+        raise ConfigError(f"max_state_tokens is {settings.max_state_tokens}; it must be at least 1")
+    return settings
+
+
+def _from_file(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the settings file {path}: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the settings file {path} is not valid TOML: {error}") from error
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for variable, text in environ.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
+            continue
+        key = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        found[key] = _parse_word(key, text, variable)
+    return found
+
+
+def _parse_word(key: str, text: str, variable: str) -> object:
+    kind = SETTING_TYPES.get(key)
+    try:
+        if kind is bool:
+            return TRUE_WORDS[text.strip().lower()]
+        return kind(text) if kind else text
+    except (KeyError, ValueError) as error:
+        wanted = "true or false" if kind is bool else "a number"
+        raise ConfigError(f"{variable} is {text!r}; it must be {wanted}") from error
+
+
+def _checked(key: str, value: object, source: str) -> object:
+    kind = SETTING_TYPES.get(key)
+    if kind is None:
+        near = difflib.get_close_matches(key, SETTING_TYPES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known settings: {', '.join(SETTING_TYPES)}"
+        raise ConfigError(f"unknown setting {key!r} ({source}); {hint}")
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ConfigError(f"setting {key!r} is {value!r} ({source}); it must be of type {kind.__name__}")
+    return value
+
+
+assert set(SETTING_TYPES) == {field.name for field in fields(Settings)} - {"sources"}

@@ -1,0 +1,177 @@
+"""Requests to rows of token ids: which questions share a row, how much state each row gets, where answers are read.
+
+It refuses to know models, packs and answers. Trap: a state over its cap is cut per question. A cap for the whole
+request would let one long question change the others' answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from types import MappingProxyType
+
+from decider.errors import QuestionError, TooLargeError
+from decider.questions.faults import step
+from decider.questions.prompt import Prompt, level_prompts, prompt
+from decider.questions.request import Request
+from decider.questions.types import Choice, Question, Score
+from decider.tokens.chat import ChatFrame
+from decider.tokens.config import CONFIG_NAME, DeciderConfig
+from decider.tokens.drafts import Draft, Drafter
+from decider.tokens.labels import LabelTable
+from decider.tokens.layout import Layout
+from decider.tokens.pieces import CONTEXT
+from decider.tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One causal sequence for the model."""
+
+    ids: tuple[int, ...]
+    slots: tuple[int, ...]
+    """Positions in `ids`, ascending: the last token of each answer piece, where the label logits are read."""
+    n_options: tuple[int, ...]
+    """How many labels are in play, from the first of the label table on; one number a slot."""
+    prefix_tokens: int
+    """Length of the reusable start of `ids`. State first: head and state, the same for every question of equal cap.
+    Schema first: head and questions, the same for every state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where one answer is read: slot `index` of row `row`."""
+
+    row: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A whole request in token ids."""
+
+    rows: tuple[Row, ...]
+    places: Mapping[str, tuple[Slot, ...]]
+    """Question id → its slots. One; one a level if levels are isolated; none for an independent one-option Choice."""
+    truncated: frozenset[str]
+    """Ids of the questions that see a cut state."""
+    input_tokens: int
+    """Tokens of all rows. State first, the head and state that the rows share are counted once."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowBuilder:
+    """Builds the rows of any request for one model. It keeps nothing of a request, so any thread may use it.
+
+    `chat` is None where the tokenizer has no usable chat template. `max_positions` and `max_state_tokens` count tokens
+    and are at least 1.
+    """
+
+    tokenizer: Tokenizer
+    labels: LabelTable
+    config: DeciderConfig
+    _: KW_ONLY
+    chat: ChatFrame | None
+    max_positions: int
+    max_state_tokens: int = 32_768
+
+    def __post_init__(self) -> None:
+        assert self.max_positions >= 1, self.max_positions
+        assert self.max_state_tokens >= 1, self.max_state_tokens
+
+    def build(self, request: Request, *, layout: Layout, truncate: bool) -> Rows:
+        """One row a question (one a level where levels are isolated), or a single row if not `request.independent`.
+
+        A state over its cap is cut at the end if `truncate`, else refused. The cap is `max_state_tokens`, and never
+        more than the positions leave beside the question's longest row; each independent question has its own.
+
+        Raises QuestionError for a layout this model cannot answer in, or for more options than it has labels;
+        TooLargeError for a state over its cap, or for a question that leaves no position for a state.
+        """
+        self._check_schema_first(layout)
+        groups = self._drafts(request, layout)
+        rows: list[Row] = []
+        places: dict[str, list[Slot]] = {name: [] for name in request.questions}
+        truncated: set[str] = set()
+        state: list[int] = []
+        if groups:
+            state = self.tokenizer.encode(request.state if layout.schema_first else CONTEXT + request.state)
+        for drafts in groups:
+            kept = state[: self._cap(drafts, len(state), truncate=truncate)]
+            for draft in drafts:
+                for index, name in enumerate(draft.names):
+                    places[name].append(Slot(len(rows), index))
+                if len(kept) < len(state):
+                    truncated.update(draft.names)
+                rows.append(_row(draft, kept))
+        frozen_places = MappingProxyType({name: tuple(slots) for name, slots in places.items()})
+        return Rows(tuple(rows), frozen_places, frozenset(truncated), _input_tokens(rows, layout))
+
+    def _check_schema_first(self, layout: Layout) -> None:
+        config = self.config
+        if layout.schema_first and config.present and not (config.schema_first or config.schema_first_trained):
+            raise QuestionError(
+                f"layout {layout.name!r} puts the questions first, for which this model was not trained ({CONFIG_NAME} "
+                "sets neither schema_first nor schema_first_trained); ask for a layout that puts the state first",
+                loc=("layout",),
+            )
+
+    def _drafts(self, request: Request, layout: Layout) -> list[list[Draft]]:
+        """The rows to come, in order. Those of one inner list see the same state; no inner list is empty."""
+        drafter = Drafter(self.tokenizer, self.labels, self.chat)
+        if not request.independent:
+            joint = {name: self._prompt(question) for name, question in request.questions.items()}
+            return [[drafter.draft(joint, layout)]]
+        own_rows = ((name, self._own_rows(question)) for name, question in request.questions.items())
+        return [[drafter.draft({name: asked}, layout) for asked in prompts] for name, prompts in own_rows if prompts]
+
+    def _own_rows(self, question: Question) -> tuple[Prompt, ...]:
+        """The prompts of an independent question, one a row."""
+        if isinstance(question, Choice) and len(question.names) == 1:
+            return ()
+        if isinstance(question, Score):
+            isolated = self.config.isolated_levels if question.isolated is None else question.isolated
+            if isolated:
+                return level_prompts(question)
+        return (self._prompt(question),)
+
+    def _prompt(self, question: Question) -> Prompt:
+        return prompt(question, neutralize_none=self.config.neutralize_none)
+
+    def _cap(self, drafts: Sequence[Draft], state_tokens: int, *, truncate: bool) -> int:
+        """How many state tokens the rows of `drafts` may hold."""
+        longest = max(draft.tokens for draft in drafts)
+        room = self.max_positions - longest
+        if room < 1:
+            names = tuple(map(step, drafts[0].names))
+            raise TooLargeError(
+                f"without its state the row has {longest:,} tokens, which leaves none for the state in the model's "
+                f"maximum context length of {self.max_positions:,} tokens; shorten the text or offer fewer options",
+                loc=("questions", *names) if len(names) == 1 else ("questions",),
+            )
+        cap = min(self.max_state_tokens, room)
+        if state_tokens > cap and not truncate:
+            limit = (
+                "max_state_tokens" if cap < room else f"{self.max_positions:,} positions less {longest:,} of questions"
+            )
+            raise TooLargeError(
+                f"the state has {state_tokens:,} tokens, over the maximum context length of {cap:,} tokens ({limit}); "
+                "shorten it, or have it cut with truncate=True (--truncate)",
+                loc=("state",),
+            )
+        return cap
+
+
+def _row(draft: Draft, state: Sequence[int]) -> Row:
+    start = len(draft.before) + len(state)
+    prefix_tokens = start if draft.schema_tokens is None else draft.schema_tokens
+    ids = (*draft.before, *state, *draft.after)
+    return Row(ids, tuple(start + slot for slot in draft.slots), draft.n_options, prefix_tokens)
+
+
+def _input_tokens(rows: Sequence[Row], layout: Layout) -> int:
+    total = sum(len(row.ids) for row in rows)
+    if layout.schema_first or not rows:
+        return total
+    prefixes = [row.prefix_tokens for row in rows]
+    return total - sum(prefixes) + max(prefixes)

@@ -1,0 +1,80 @@
+"""One object of a JSON configuration file, read key by key with checks.
+
+It refuses to know which keys there are. Trap: Python's `bool` is an `int`, so a number is checked for it first; and
+a key that holds `null` is there, so it gets no default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from decider.errors import ConfigError
+from decider.questions.faults import show
+from decider.questions.jsontext import JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`entries` of the object at `where` (file and path). Every method raises ConfigError for a value out of range."""
+
+    where: str
+    entries: Mapping[str, JsonValue]
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self.entries.get(key, default)
+        if not isinstance(value, bool):
+            raise self.fault(key, "true or false")
+        return value
+
+    def text(self, key: str, *, default: str) -> str:
+        """A string that is not empty."""
+        value = self.entries.get(key, default)
+        if not isinstance(value, str) or not value:
+            raise self.fault(key, "a string that is not empty")
+        return value
+
+    def number(self, key: str, *, default: float | None = None) -> float:
+        """A finite number; without a `default` the key must be there."""
+        value = self.entries.get(key, default)
+        # An integer of JSON may be too large for `math.isfinite`.
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
+            raise self.fault(key, "a finite number")
+        return float(value)
+
+    def positive(self, key: str, *, default: float | None = None) -> float:
+        """A finite number above 0; without a `default` the key must be there."""
+        value = self.number(key, default=default)
+        if value <= 0:
+            raise self.fault(key, "a finite number above 0")
+        return value
+
+    def object(self, key: str, *, allowed: tuple[str, ...] | None = None) -> Table | None:
+        """The object at `key`, None where that is absent or null. Its keys must be among `allowed`, if given."""
+        value = self.entries.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.fault(key, "an object")
+        inner = Table(f"{self.where}: {key}", value)
+        if allowed is not None and (unknown := inner.unknown(allowed)):
+            raise ConfigError(f"{unknown[0]}; allowed are {', '.join(allowed)}")
+        return inner
+
+    def unknown(self, known: tuple[str, ...]) -> tuple[str, ...]:
+        """One sentence for each key that is not among `known`, with the known key that it resembles."""
+        return tuple(
+            f"{self.where}: unknown key {show(key)}{_hint(key, known)}" for key in self.entries if key not in known
+        )
+
+    def fault(self, key: str, allowed: str) -> ConfigError:
+        """The error for the value at `key`; `allowed` says what it must be."""
+        value = show(self.entries[key]) if key in self.entries else "missing"
+        return ConfigError(f"{self.where}: {key} is {value}; it must be {allowed}")
+
+
+def _hint(name: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
