@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from decider.assembly import Say, Stack, assemble
 from decider.engine import Engine
-from decider.errors import InputError, QuestionError
+from decider.errors import QuestionError
 from decider.questions.answers import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer, read_answer
-from decider.questions.limits import Limits
+from decider.questions.faults import located
+from decider.questions.limits import DEFAULT_LIMITS, Limits
 from decider.questions.request import Request, make_request
 from decider.questions.types import Question
 from decider.questions.wire import parse_plain, parse_request, response
@@ -28,8 +31,6 @@ from decider.settings import load_settings
 from decider.tokens.layout import Layout
 from decider.tokens.rows import Rows, Slot
 from decider.tokens.temperature import temperature_for
-
-import numpy as np
 
 MODEL_ALIAS = "jev-latest"
 YES = 1
@@ -70,7 +71,9 @@ class Answers(Mapping[str, Answer]):
     def _typed(self, question_id: str, kind: type[AnswerType]) -> AnswerType:
         answer = self.answers[question_id]
         if not isinstance(answer, kind):
-            raise TypeError(f"question {question_id!r} was answered by a {type(answer).__name__}, not a {kind.__name__}")
+            raise TypeError(
+                f"question {question_id!r} was answered by a {type(answer).__name__}, not a {kind.__name__}"
+            )
         return answer
 
     def to_wire(self) -> dict[str, object]:
@@ -111,7 +114,7 @@ class Decider:
         }
         settings = load_settings(arguments, environ=os.environ, file=None if config is None else Path(config))
         self._settings = settings
-        self._limits = limits or Limits()
+        self._limits = limits or DEFAULT_LIMITS
         self._stack = assemble(settings, say or _say_on_stderr)
         self._engine = Engine(self._stack.executor)
 
@@ -143,6 +146,10 @@ class Decider:
         request = make_request(state, questions, independent=independent, layout=layout, limits=self._limits)
         return self._answer([request], temperature=temperature, truncate=truncate)[0]
 
+    def answer(self, request: Request) -> Answers:
+        """Answer a request that was parsed before (`decider.questions.wire`), whatever model it names."""
+        return self._answer([request])[0]
+
     def ask_many(
         self,
         states: Sequence[object],
@@ -155,10 +162,12 @@ class Decider:
     ) -> list[Answers]:
         """`ask` for each of `states`, in order. Every state is checked before the first one runs; [] gives []."""
         if isinstance(states, (str, bytes, Mapping)) or not isinstance(states, Sequence):
-            raise QuestionError(f"states is a {type(states).__name__}; it must be a list of states, or use ask() for one")
+            raise QuestionError(
+                f"states is a {type(states).__name__}; it must be a list of states, or use ask() for one"
+            )
         requests = []
         for index, state in enumerate(states):
-            with _located(index):
+            with located("states", index):
                 requests.append(
                     make_request(state, questions, independent=independent, layout=layout, limits=self._limits)
                 )
@@ -187,10 +196,10 @@ class Decider:
         cut = self._settings.truncate if truncate is None else truncate
         laid_out = []
         for index, request in enumerate(requests):
-            with _located(index if len(requests) > 1 else None):
+            with located(*(("states", index) if len(requests) > 1 else ())):
                 layout = self._layout_of(request)
                 built = self._stack.builder.build(request, layout=layout, truncate=cut)
-                laid_out.append((request, built, self._temperatures(request, built, layout, override)))
+            laid_out.append((request, built, self._temperatures(request, built, layout, override)))
         return [self._run(*one) for one in laid_out]
 
     def _layout_of(self, request: Request) -> Layout:
@@ -199,9 +208,7 @@ class Decider:
             raise QuestionError(f"this model has no chat layout: {self._stack.chat_fault}", loc=("layout",))
         return layout
 
-    def _temperatures(
-        self, request: Request, built: Rows, layout: Layout, override: float | None
-    ) -> list[list[float]]:
+    def _temperatures(self, request: Request, built: Rows, layout: Layout, override: float | None) -> list[list[float]]:
         """One temperature a slot of each row, in the rows' order."""
         spread = [[1.0] * len(row.slots) for row in built.rows]
         for question_id, slots in built.places.items():
@@ -234,20 +241,6 @@ def _distribution(scores: Sequence[Sequence[Float64Array]], slots: Sequence[Slot
     if len(logs) == 1:
         return np.exp(logs[0])
     return normalise_levels([log[YES] for log in logs])
-
-
-class _located:  # noqa: N801 - reads as a statement
-    """Prefix the path of an InputError with the index of the state at fault."""
-
-    def __init__(self, index: int | None) -> None:
-        self._index = index
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._index is not None and isinstance(error, InputError):
-            error.loc = ("states", self._index, *error.loc)
 
 
 def _say_on_stderr(line: str) -> None:

@@ -93,6 +93,8 @@ def assemble(settings: Settings, say: Say) -> Stack:
         dtype,
         attention,
         layout_pick,
-        Pick("labels", str(len(labels.ids)), "label strings that are one token; the largest Choice this model can answer"),
+        Pick(
+            "labels", str(len(labels.ids)), "label strings that are one token; the largest Choice this model can answer"
+        ),
     )
     return Stack(folder, config, layout, builder, chat_fault, executor, picks)

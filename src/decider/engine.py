@@ -41,4 +41,6 @@ class Engine:
                 for row, row_logits, row_temperatures in zip(rows, logits, spread, strict=True)
             )
         except FloatingPointError as error:
-            raise EngineError(f"{error}; the weights or the precision ({self.executor.describe()}) are at fault") from error
+            raise EngineError(
+                f"{error}; the weights or the precision ({self.executor.describe()}) are at fault"
+            ) from error

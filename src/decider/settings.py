@@ -47,9 +47,7 @@ SETTING_TYPES: Mapping[str, type] = {
 }  # fmt: skip
 
 
-def load_settings(
-    arguments: Mapping[str, object], *, environ: Mapping[str, str], file: Path | None = None
-) -> Settings:
+def load_settings(arguments: Mapping[str, object], *, environ: Mapping[str, str], file: Path | None = None) -> Settings:
     """Merge the three sources. `arguments` that are None were not given. `file` (or `DECIDER_CONFIG`) is a TOML file.
 
     Raises ConfigError for an unknown key, a value of the wrong type, or a file that is missing or no TOML.

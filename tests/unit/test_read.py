@@ -35,7 +35,9 @@ def test_foreign_labels_never_change_a_bit(own: list[float], foreign: list[float
 def test_temperature_divides_logits(own: list[float], temperature: float) -> None:
     logits = np.array(own, dtype=np.float64)
     np.testing.assert_allclose(
-        log_probabilities(logits, len(own), temperature), log_probabilities(logits / temperature, len(own), 1.0), atol=1e-9
+        log_probabilities(logits, len(own), temperature),
+        log_probabilities(logits / temperature, len(own), 1.0),
+        atol=1e-9,
     )
 
 

@@ -13,7 +13,13 @@ from decider.settings import load_settings
 def test_arguments_win_over_environment_over_file(tmp_path: Path) -> None:
     file = tmp_path / "decider.toml"
     file.write_text('model = "file"\ndevice = "cpu"\nlayout = "chat"\ntemperature = 2\n')
-    environ = {"DECIDER_CONFIG": str(file), "DECIDER_MODEL": "env", "DECIDER_DEVICE": "mps", "DECIDER_CACHE": "/x", "HOME": "/"}
+    environ = {
+        "DECIDER_CONFIG": str(file),
+        "DECIDER_MODEL": "env",
+        "DECIDER_DEVICE": "mps",
+        "DECIDER_CACHE": "/x",
+        "HOME": "/",
+    }
     settings = load_settings({"model": "argument", "device": None}, environ=environ)
     assert (settings.model, settings.device, settings.layout, settings.temperature) == ("argument", "mps", "chat", 2.0)
     assert settings.sources["model"] == "argument"

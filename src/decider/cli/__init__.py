@@ -42,7 +42,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gguf-file", metavar="NAME", help="the GGUF file inside the folder given as --model")
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:N or mps")
     parser.add_argument(
-        "--layout", choices=("plain", "chat", "plain_schema_first", "chat_schema_first"), help="how the prompt is laid out"
+        "--layout",
+        choices=("plain", "chat", "plain_schema_first", "chat_schema_first"),
+        help="how the prompt is laid out",
     )
     parser.add_argument("--config", metavar="FILE", help="a TOML file of settings")
 

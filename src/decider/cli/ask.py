@@ -23,11 +23,15 @@ SERVED_NAMES = ("jev-latest", "decider-dev")
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register the subcommand."""
     parser = commands.add_parser("ask", help="answer a wire request", description="Answer one wire request.")
-    parser.add_argument("file", metavar="FILE", help="a JSON file with `state` and `questions`, or - for standard input")
+    parser.add_argument(
+        "file", metavar="FILE", help="a JSON file with `state` and `questions`, or - for standard input"
+    )
     add_model_options(parser)
     parser.add_argument("--temperature", type=float, help="override the model's temperatures")
     parser.add_argument("--truncate", action="store_true", default=None, help="cut a state over the cap, and report it")
-    parser.add_argument("--json", action="store_true", help="print the wire response and nothing else on standard output")
+    parser.add_argument(
+        "--json", action="store_true", help="print the wire response and nothing else on standard output"
+    )
     parser.set_defaults(run=run)
 
 
@@ -66,7 +70,9 @@ def _read(name: str, max_bytes: int) -> bytes:
             with Path(name).open("rb") as file:
                 body = file.read(max_bytes + 1)
     except OSError as error:
-        raise SchemaError(f"cannot read {name!r}: {error.strerror}; give a JSON file, or - for standard input") from error
+        raise SchemaError(
+            f"cannot read {name!r}: {error.strerror}; give a JSON file, or - for standard input"
+        ) from error
     if len(body) > max_bytes:
         raise TooLargeError(f"{name!r} is over the limit of {max_bytes} bytes; shorten the state or the questions")
     return body

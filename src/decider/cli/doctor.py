@@ -31,7 +31,7 @@ def run(parsed: argparse.Namespace) -> int:
     print("Detected")
     _line("python", f"{platform.python_version()} on {platform.platform()}, {os.cpu_count()} processors")
     for package in PACKAGES:
-        _line(package, metadata.version(package))
+        _line(package, _version(package))
     _line("devices", ", ".join(available_devices()))
     for name, value in torch_facts():
         _line(name, value)
@@ -44,6 +44,13 @@ def run(parsed: argparse.Namespace) -> int:
     for pick in decider.picks:
         _line(pick.name, f"{pick.value}  ({pick.reason})")
     return 0
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _line(name: str, value: str) -> None:

@@ -52,7 +52,9 @@ def print_table(request: Request, answers: Answers) -> None:
     for question_id, answer in answers.items():
         kind = request.questions[question_id].kind
         cut = "  (the state was cut)" if answer.truncated else ""
-        console.print(Text(question_id, style="bold"), Text(kind, style="dim"), Text(verdict(answer) + cut, style="bold cyan"))
+        console.print(
+            Text(question_id, style="bold"), Text(kind, style="dim"), Text(verdict(answer) + cut, style="bold cyan")
+        )
         table = Table.grid(padding=(0, 1))
         rows = list(options(answer))
         for name, probability in rows[:MAX_OPTIONS_SHOWN]:

@@ -27,7 +27,8 @@ def show(value: object) -> str:
     if isinstance(value, int):
         return repr(value) if abs(value) < 10**_MAX_CHARACTERS else f"an int of {value.bit_length():,} bits"
     size = f" of length {len(value):,}" if isinstance(value, Sized) else ""
-    return f"a {type(value).__name__}{size}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}{size}"
 
 
 def step(key: str) -> str:

@@ -86,8 +86,8 @@ def _decode(body: bytes | str, limits: Limits) -> str:
     size = len(body) if isinstance(body, bytes) or len(body) > limits.max_body_bytes else utf8_bytes(body)
     if size > limits.max_body_bytes:
         raise TooLargeError(
-            f"the request has {size:,} bytes, over the limit of {limits.max_body_bytes:,} (max_body_bytes), which no "
-            "model's maximum context length can use; shorten the state or ask fewer questions"
+            f"the request has at least {size:,} bytes, over the limit of {limits.max_body_bytes:,} (max_body_bytes), "
+            "which no model's maximum context length can use; shorten the state or ask fewer questions"
         )
     if isinstance(body, str):
         return body

@@ -21,7 +21,7 @@ NO_YES = ("no", "yes")
 
 _NONE_PREFIX = "none of the above"
 _NONE_TEXTS = frozenset({"none", "n/a", "none of these"})
-_OWN_NUMBER = re.compile(r"\s*-?\d+\s*:\s+")
+_OWN_NUMBER = re.compile(r"\A\s*-?\d+\s*:\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def prompt(question: Question, *, neutralize_none: bool) -> Prompt:
 def level_prompts(question: Score) -> tuple[Prompt, ...]:
     """A Score with isolated levels: one no/yes prompt a level, without the number its description may start with."""
     text = _text(question.instructions)
-    levels = (_OWN_NUMBER.sub("", _written(level), count=1) for level in question.levels)
+    levels = (_OWN_NUMBER.sub("", _written(level)) for level in question.levels)
     return tuple(Prompt(f"{text}\nProposed answer: {level}\nDoes the proposed answer fit?", NO_YES) for level in levels)
 
 

@@ -84,7 +84,7 @@ def byte_fallback(n_labels: int) -> tokenizers.Tokenizer:
     raw.normalizer = normalizers.Replace(" ", "▁")
     raw.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     raw.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    trainer = trainers.BpeTrainer(vocab_size=60 + 2 * n_labels + 150, show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=60 + 2 * n_labels + 150, max_token_length=12, show_progress=False)
     raw.train_from_iterator(corpus(n_labels), trainer)
     spec = json.loads(raw.to_str())
     vocabulary = spec["model"]["vocab"]

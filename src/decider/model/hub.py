@@ -1,0 +1,35 @@
+"""Checkpoints from the Hugging Face Hub, through its own cache. It refuses to know what is in them.
+
+Trap: a repository can hold the same weights in several formats; only safetensors and what a tokenizer needs are fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from decider.errors import ModelError
+
+PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+IGNORED = ("*/*", "onnx/*", "original/*")
+
+
+def snapshot(repository: str, say: Callable[[str], None], *, only: str | None = None) -> Path:
+    """The local folder of `repository` (with the file `only`, or the usual patterns). Raises ModelError."""
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    say(f"looking for {repository} in the Hub's cache and on the Hub")
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                repository,
+                allow_patterns=[only, "decider_config.json"] if only else list(PATTERNS),
+                ignore_patterns=list(IGNORED),
+            )
+        )
+    except (OSError, HfHubHTTPError, HFValidationError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"cannot fetch {repository!r} from the Hub: {reason} Check the name and the network, or give a local folder"
+        ) from error

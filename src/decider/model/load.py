@@ -1,0 +1,77 @@
+"""A folder of weights to a causal language model in memory, or a clear refusal.
+
+It refuses to know tokens, labels and requests. Trap: transformers fills a weight that the checkpoint lacks with random numbers
+and goes on. A model with one random tensor answers with confidence; so a missing weight is an error here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from decider.errors import DeviceError, ModelError
+from decider.model.quiet import quiet_transformers
+from decider.model.source import ModelFolder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A text model in evaluation mode, without gradients. `module` is a causal language model with its decoder and head."""
+
+    module: PreTrainedModel
+    name: str
+    model_type: str
+    max_positions: int
+    device: str
+    dtype: str
+
+
+def load_module(folder: ModelFolder, *, device: str, dtype: str, attention: str) -> LoadedModel:
+    """Load the checkpoint in `folder`; of a multimodal one, its text model reads.
+
+    Raises ModelError if it is no causal language model, lacks a weight, or does not say how many positions it has;
+    DeviceError if the device has no room for it.
+    """
+    with quiet_transformers():
+        try:
+            module, report = AutoModelForCausalLM.from_pretrained(
+                folder.path,
+                dtype=DTYPES[dtype],
+                attn_implementation=attention,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+            raise ModelError(f"cannot load {folder.name!r} from {folder.path}: {_first_line(error)}") from error
+    lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
+    if lacking:
+        raise ModelError(
+            f"{folder.name!r} lacks {len(lacking)} of its weights, or has them in another shape ({', '.join(lacking[:3])}"
+            f"{', …' if len(lacking) > 3 else ''}); fetch the checkpoint again"
+        )
+    text_config = module.config.get_text_config()
+    positions = getattr(text_config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions < 1:
+        raise ModelError(
+            f"{folder.name!r} does not say how many positions it has; set max_position_embeddings in its config.json"
+        )
+    try:
+        module = module.eval().requires_grad_(False).to(device)
+    except torch.OutOfMemoryError as error:
+        raise DeviceError(
+            f"{folder.name!r} does not fit on {device}: {_first_line(error)}; use --device cpu"
+        ) from error
+    return LoadedModel(module, folder.name, text_config.model_type, positions, device, dtype)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

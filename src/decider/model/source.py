@@ -1,0 +1,116 @@
+"""What a user calls a model, to a folder on this machine.
+
+It refuses to load anything. Trap: `org/name` is both a Hub id and a relative path; a folder that exists wins.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from decider.errors import ModelError
+from decider.model.cache import publish
+from decider.model.embedded import (
+    ALIASES,
+    NAME,
+    WHEEL_BYTES,
+    ModelFolder,
+    Say,
+    embedded_folder,
+    hub_target,
+    wheel_target,
+)
+from decider.model.hub import snapshot
+
+__all__ = ["ModelFolder", "ModelListing", "list_models", "resolve"]
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_CONFIG = "decider_config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelListing:
+    """One line of `decider models`."""
+
+    name: str
+    origin: str
+    state: str
+
+
+def resolve(model: str | Path | None, *, gguf_file: str | None, cache: Path, say: Say) -> ModelFolder:
+    """The folder for a Hub id, a local folder, a `.gguf` file, or None and the aliases of the embedded model.
+
+    `gguf_file` names a file inside the folder or repository. GGUF files are converted once into `cache`. Raises ModelError.
+    """
+    name = NAME if model is None else str(model)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _from_folder(path, gguf_file, cache, say)
+    if name in ALIASES:
+        if gguf_file is not None:
+            raise ModelError(f"gguf_file {gguf_file!r} is given without a folder; name the folder as the model")
+        return embedded_folder(cache, say)
+    if path.is_file() and path.suffix == ".gguf":
+        return _converted(path, name, cache, say)
+    if path.exists() or name.endswith(".gguf") or not _HUB_ID.fullmatch(name):
+        near = difflib.get_close_matches(name, ALIASES, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ModelError(
+            f"no model {name[:80]!r}: {hint}give a Hub id like 'org/name', a folder, a .gguf file, or {NAME!r}"
+        )
+    fetched = snapshot(name, say, only=gguf_file)
+    if gguf_file is not None:
+        return _converted(fetched / gguf_file, name, cache, say)
+    return ModelFolder(fetched, name, "the Hugging Face Hub")
+
+
+def _from_folder(path: Path, gguf_file: str | None, cache: Path, say: Say) -> ModelFolder:
+    if gguf_file is not None:
+        return _converted(path / gguf_file, str(path), cache, say)
+    if not (path / "config.json").is_file():
+        found = sorted(file.name for file in path.glob("*.gguf"))
+        remedy = (
+            f"name one of its GGUF files: gguf_file={found[0]!r}" if found else "it needs config.json and safetensors"
+        )
+        raise ModelError(f"folder {str(path)!r} has no config.json; {remedy}")
+    return ModelFolder(path, str(path), "a local folder")
+
+
+def _converted(file: Path, name: str, cache: Path, say: Say) -> ModelFolder:
+    """The converted copy of a GGUF file, which also carries the `decider_config.json` beside it."""
+    if not file.is_file():
+        raise ModelError(f"there is no GGUF file {str(file)!r}; check the folder and the name")
+    beside = file.parent / _CONFIG
+    stamps = [
+        (str(part.resolve()), part.stat().st_size, part.stat().st_mtime_ns) for part in (file, beside) if part.is_file()
+    ]
+    key = hashlib.sha256(repr(stamps).encode()).hexdigest()[:12]
+
+    def fill(draft: Path) -> None:
+        from decider.model.gguf import convert
+
+        convert(file, draft, say)
+        if beside.is_file():
+            shutil.copy(beside, draft / _CONFIG)
+
+    return ModelFolder(publish(cache / "gguf" / f"{file.stem}-{key}", fill), name, f"{file.name}, converted")
+
+
+def list_models(cache: Path) -> tuple[ModelListing, ...]:
+    """The embedded model and every GGUF file converted so far. Looks at folders only."""
+    ready = next((folder for folder in (wheel_target(cache), hub_target(cache)) if folder.is_dir()), None)
+    state = f"ready, {_megabytes(ready)} MB" if ready else f"fetched on first use, {WHEEL_BYTES / 1e6:.0f} MB"
+    gguf = cache / "gguf"
+    converted = sorted(folder for folder in gguf.glob("[!.]*") if folder.is_dir()) if gguf.is_dir() else []
+    return (
+        ModelListing(NAME, "the embedded model (the default)", state),
+        *(ModelListing(str(folder), "converted from GGUF", f"ready, {_megabytes(folder)} MB") for folder in converted),
+    )
+
+
+def _megabytes(folder: Path) -> int:
+    return round(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6)
