@@ -1,6 +1,7 @@
-"""Fixtures every test folder uses: tiny random checkpoints, one a family, made once a session.
+"""Fixtures every test folder uses: tiny random checkpoints, one a family, and the embedded model.
 
-Refuses to fetch anything but the embedded model. Trap: the folders are shared; a test that changes one copies it first.
+Refuses to fetch anything but the embedded model, through the real code and into the real cache, so it is fetched once.
+Trap: the folders are shared; a test that changes one copies it first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(scope="session")
+def embedded_folder() -> Path:
+    """The folder of the embedded model, fetched on first use."""
+    from decider.model import embedded
+    from decider.model.cache import cache_dir
+
+    return embedded.embedded_folder(cache_dir(), print).path
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Typed decisions with calibrated probabilities in one forward pass of a causal language model.
 
-`from decider import Decider, Choice, Score, Noul` is the whole of the everyday API. Trap: `Decider` is imported on first use,
-because it needs torch; questions and errors are pure Python and import at once.
+`from decider import Decider, Choice, Score, Noul` is the whole of the everyday API. Trap: `Decider` is imported on
+first use, because it needs torch; questions and errors are pure Python and import at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`Decider`: a model, ready to answer typed questions.
 
-It joins the stages of a request, render → tokenise → plan → run → read → answer, and refuses to know how any of them works.
-Trap: one wrong question must not cost the others their forward, so everything that can fail by the caller's fault is checked
-for the whole request before the first row runs.
+It joins the stages of a request, render → tokenise → plan → run → read → answer, and refuses to know how any of them
+works. Trap: one wrong question must not cost the others their forward, so everything that can fail by the caller's
+fault is checked for the whole request before the first row runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from decider.assembly import Say, Stack, assemble
+from decider.assembly import Say, assemble
 from decider.engine import Engine
 from decider.errors import QuestionError
 from decider.questions.answers import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer, read_answer
@@ -25,9 +25,9 @@ from decider.questions.limits import DEFAULT_LIMITS, Limits
 from decider.questions.request import Request, make_request
 from decider.questions.types import Question
 from decider.questions.wire import parse_plain, parse_request, response
-from decider.read import Float64Array, check_temperature, normalise_levels
+from decider.read import Float64Array, normalise_levels
 from decider.run.device import Pick
-from decider.settings import load_settings
+from decider.settings import check_temperature, load_settings
 from decider.tokens.layout import Layout
 from decider.tokens.rows import Rows, Slot
 from decider.tokens.temperature import temperature_for
@@ -234,7 +234,7 @@ class Decider:
 
 
 def _distribution(scores: Sequence[Sequence[Float64Array]], slots: Sequence[Slot]) -> Float64Array:
-    """A question's distribution: a lone option's certainty, one slot's softmax, or the isolated levels' share of yes."""
+    """A question's distribution: a lone option's certainty, one slot's softmax, or the levels' share of yes."""
     logs = [scores[slot.row][slot.index] for slot in slots]
     if not logs:
         return np.ones(1)

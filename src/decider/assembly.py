@@ -1,7 +1,7 @@
 """From settings to a stack that can answer: model folder, tokenizer, labels, layout, row builder, executor.
 
-It refuses to know requests. Trap: everything that can be wrong with a model is found here, in the order that costs least
-(configuration, tokenizer, chat template, then weights), so that no later request meets it.
+It refuses to know requests. Trap: everything that can be wrong with a model is found here, in the order that costs
+least (configuration, tokenizer, chat template, then weights), so that no later request meets it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """plan → run → read: rows of token ids in, one probability distribution a slot out.
 
-It refuses to know questions, text and labels' names. Trap: temperatures are checked against the rows before anything runs;
-keep it so, because a mismatch found afterwards has already cost a forward.
+It refuses to know questions, text and labels' names. Trap: temperatures are checked against the rows before anything
+runs; keep it so, because a mismatch found afterwards has already cost a forward.
 """
 
 from __future__ import annotations

@@ -2,37 +2,31 @@
 
 Everything here is float64 NumPy on the host. It refuses to know where logits come from: no model, no tokens, no device.
 
-Trap: a slot's logits span the whole label table. Columns beyond the slot's own options belong to other questions and are
-masked *before* the softmax; leaving them in would move every probability a little and raise nothing.
+Trap: a slot's logits span the whole label table. Columns beyond the slot's own options belong to other questions and
+are masked *before* the softmax; leaving them in would move every probability a little and raise nothing.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decider.errors import ConfigError
+from decider.settings import check_temperature
 
 Temperature = float | Sequence[float | Sequence[float]]
 
 Float64Array = NDArray[np.float64]
 
 
-def check_temperature(value: object, *, what: str = "temperature") -> float:
-    """Return `value` as a float. Raises ConfigError unless it is a finite number above 0 (a boolean is not a number)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
-        raise ConfigError(f"{what} is {value!r}; it must be a finite number above 0, for example 1.0")
-    return float(value)
-
-
 def spread_temperature(temperature: Temperature, slots_per_row: Sequence[int]) -> tuple[tuple[float, ...], ...]:
     """Give each slot of each row its own temperature.
 
-    `temperature` is one number for all, or one entry a row, where an entry is a number for the row's slots or one number
-    a slot. Raises ConfigError on any length that does not fit, so that a mismatch is found before a forward is paid for.
+    `temperature` is one number for all, or one entry a row, where an entry is a number for the row's slots or one
+    number a slot. Raises ConfigError on any length that does not fit, so that a mismatch is found before a forward is
+    paid for.
     """
     if not isinstance(temperature, Sequence):
         every = check_temperature(temperature)
@@ -68,12 +62,12 @@ def log_probabilities(logits: NDArray[np.floating], n_options: int, temperature:
 
 
 def probabilities(logits: NDArray[np.floating], n_options: int, temperature: float) -> Float64Array:
-    """Softmax over the first `n_options` of `logits` [labels]; every foreign label counts as −inf. float64 [n_options]."""
+    """Softmax over the first `n_options` of `logits` [labels]; foreign labels count as −inf. float64 [n_options]."""
     return np.exp(log_probabilities(logits, n_options, temperature))
 
 
 def normalise_levels(log_p_yes: Sequence[float]) -> Float64Array:
-    """Isolated levels: P(level i) = P(yes)_i / Σ P(yes), taken in log space so that tiny values do not vanish."""
+    """P(level i) = P(yes)_i / Σ P(yes) of isolated levels, in log space so that tiny values do not vanish."""
     logs = np.asarray(log_p_yes, dtype=np.float64)
     weights = np.exp(logs - logs.max())
     return np.asarray(weights / weights.sum())

@@ -1,15 +1,16 @@
 """What a user may say about a model and its runs, read once: arguments, then environment, then a TOML file.
 
-It refuses to know what a setting does; it knows names, types and where each value came from. Trap: a misspelt key must never
-fall back to a default in silence, so unknown keys, in the file and as `DECIDER_…` variables, are refused.
+It refuses to know what a setting does; it knows names, types and where each value came from. Trap: a misspelt key must
+never fall back to a default in silence, so unknown keys, in the file and as `DECIDER_…` variables, are refused.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from decider.errors import ConfigError
@@ -38,7 +39,7 @@ class Settings:
     """Cut a state over the cap (and report it) instead of refusing it."""
     max_state_tokens: int = 32_768
     """The state cap in tokens."""
-    sources: Mapping[str, str] = None  # type: ignore[assignment]
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 SETTING_TYPES: Mapping[str, type] = {
@@ -66,9 +67,18 @@ def load_settings(arguments: Mapping[str, object], *, environ: Mapping[str, str]
             values[key] = _checked(key, value, source)
             sources[key] = source
     settings = Settings(**values, sources=sources)  # type: ignore[arg-type]
+    if settings.temperature is not None:
+        check_temperature(settings.temperature)
     if settings.max_state_tokens < 1:
         raise ConfigError(f"max_state_tokens is {settings.max_state_tokens}; it must be at least 1")
     return settings
+
+
+def check_temperature(value: object, *, what: str = "temperature") -> float:
+    """`value` as a float. Raises ConfigError unless it is a finite number above 0 (a boolean is none)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
+        raise ConfigError(f"{what} is {value!r}; it must be a finite number above 0, for example 1.0")
+    return float(value)
 
 
 def _from_file(path: Path) -> dict[str, object]:

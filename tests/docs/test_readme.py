@@ -1,6 +1,7 @@
 """The README's code blocks run as they stand. Refuses to know what they print beyond that they work.
 
-Trap: a block that is not run is a block that rots; fences say `bash` or `python` if they run, `sh` if they hold a placeholder.
+Trap: a block that is not run is a block that rots; fences say `bash` or `python` if they run, `sh` if they hold a
+placeholder.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import string
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -26,7 +27,7 @@ CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-COMMON = {
+COMMON: dict[str, Any] = {
     "vocab_size": 1024,
     "hidden_size": 64,
     "intermediate_size": 128,

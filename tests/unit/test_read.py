@@ -1,4 +1,4 @@
-"""The readout: masking, temperature and float64 softmax. Refuses to know models. Trap: compare with exact arithmetic."""
+"""The readout: masking, temperature and float64 softmax. Refuses models. Trap: compare with exact arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: precedence, types, unknown keys. Refuses to touch the real environment. Trap: `False` is a value, None is not."""
+"""Settings: precedence, types, unknown keys. Refuses the real environment. Trap: `False` is a value, None is not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The command line: `decider ask`, `decider models`, `decider doctor`. Thin: it parses words and prints results.
 
-It refuses to know models. Trap: standard output belongs to the answer. Progress, reasons and errors go to standard error, and a
-request is checked before torch is imported, so that a typing error costs milliseconds.
+It refuses to know models. Trap: standard output belongs to the answer. Progress, reasons and errors go to standard
+error, and a request is checked before torch is imported, so that a typing error costs milliseconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`decider ask FILE|-`: answer one wire request, as a table or as the wire response.
 
-It refuses to know how an answer comes about. Trap: the request is read and checked before `decider.api` is imported, since that
-imports torch.
+It refuses to know how an answer comes about. Trap: the request is read and checked before `decider.api` is imported,
+since that imports torch.
 """
 
 from __future__ import annotations
@@ -74,5 +74,8 @@ def _read(name: str, max_bytes: int) -> bytes:
             f"cannot read {name!r}: {error.strerror}; give a JSON file, or - for standard input"
         ) from error
     if len(body) > max_bytes:
-        raise TooLargeError(f"{name!r} is over the limit of {max_bytes} bytes; shorten the state or the questions")
+        raise TooLargeError(
+            f"{name!r} is over the limit of {max_bytes:,} bytes (max_body_bytes), far over any maximum context length; "
+            "shorten the state or the questions"
+        )
     return body

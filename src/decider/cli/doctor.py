@@ -1,6 +1,7 @@
 """`decider doctor`: what was detected on this machine, which choices were made, and why.
 
-It refuses to repair anything. Trap: it prints the facts before it loads a model, so that they are there when loading fails.
+It refuses to repair anything. Trap: it prints the facts before it loads a model, so that they are there when loading
+fails.
 """
 
 from __future__ import annotations

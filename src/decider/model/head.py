@@ -1,7 +1,8 @@
 """The label head: hidden states to the logits of the labels alone, in fp32.
 
-It refuses to know rows and slots; it multiplies what it is given. Trap: a head that forgets a family's soft-cap or logit scale
-still ranks options correctly, and every probability is wrong. `check_head` compares with the model's own logits at load.
+It refuses to know rows and slots; it multiplies what it is given. Trap: a head that forgets a family's soft-cap or
+logit scale still ranks options correctly, and every probability is wrong. `check_head` compares with the model's own
+logits at load.
 """
 
 from __future__ import annotations
@@ -78,6 +79,6 @@ def check_head(loaded: LoadedModel, head: LabelHead, label_ids: Sequence[int]) -
     # A NaN must fail too, so the comparison is not turned round.
     if not difference <= HEAD_TOLERANCE[loaded.module.dtype]:
         raise ModelError(
-            f"{loaded.name!r} ({loaded.model_type}) does more to its logits than a product, a scale and a soft-cap: ours are "
-            f"off by {difference:.2g} of the largest; this family is not supported"
+            f"{loaded.name!r} ({loaded.model_type}) does more to its logits than a product, a scale and a soft-cap: "
+            f"ours are off by {difference:.2g} of the largest; this family is not supported"
         )

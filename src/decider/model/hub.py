@@ -1,6 +1,7 @@
 """Checkpoints from the Hugging Face Hub, through its own cache. It refuses to know what is in them.
 
-Trap: a repository can hold the same weights in several formats; only safetensors and what a tokenizer needs are fetched.
+Trap: a repository can hold the same weights in several formats; only safetensors and what a tokenizer needs are
+fetched.
 """
 
 from __future__ import annotations

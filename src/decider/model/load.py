@@ -1,13 +1,13 @@
 """A folder of weights to a causal language model in memory, or a clear refusal.
 
-It refuses to know tokens, labels and requests. Trap: transformers fills a weight that the checkpoint lacks with random numbers
-and goes on. A model with one random tensor answers with confidence; so a missing weight is an error here.
+It refuses to know tokens, labels and requests. Trap: transformers fills a weight that the checkpoint lacks with random
+numbers and goes on. A model with one random tensor answers with confidence; so a missing weight is an error here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -24,7 +24,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A text model in evaluation mode, without gradients. `module` is a causal language model with its decoder and head."""
+    """A text model in evaluation mode, without gradients: a causal language model with its decoder and head."""
 
     module: PreTrainedModel
     name: str
@@ -42,7 +42,7 @@ def load_module(folder: ModelFolder, *, device: str, dtype: str, attention: str)
     """
     with quiet_transformers():
         try:
-            module, report = AutoModelForCausalLM.from_pretrained(
+            loaded = AutoModelForCausalLM.from_pretrained(
                 folder.path,
                 dtype=DTYPES[dtype],
                 attn_implementation=attention,
@@ -52,11 +52,13 @@ def load_module(folder: ModelFolder, *, device: str, dtype: str, attention: str)
             )
         except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
             raise ModelError(f"cannot load {folder.name!r} from {folder.path}: {_first_line(error)}") from error
+    # With `output_loading_info` it returns a pair, which its signature does not say.
+    module, report = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded)
     lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if lacking:
         raise ModelError(
-            f"{folder.name!r} lacks {len(lacking)} of its weights, or has them in another shape ({', '.join(lacking[:3])}"
-            f"{', …' if len(lacking) > 3 else ''}); fetch the checkpoint again"
+            f"{folder.name!r} lacks {len(lacking)} of its weights, or has them in another shape "
+            f"({', '.join(lacking[:3])}{', …' if len(lacking) > 3 else ''}); fetch the checkpoint again"
         )
     text_config = module.config.get_text_config()
     positions = getattr(text_config, "max_position_embeddings", None)
@@ -65,7 +67,7 @@ def load_module(folder: ModelFolder, *, device: str, dtype: str, attention: str)
             f"{folder.name!r} does not say how many positions it has; set max_position_embeddings in its config.json"
         )
     try:
-        module = module.eval().requires_grad_(False).to(device)
+        module.eval().requires_grad_(False).to(device)
     except torch.OutOfMemoryError as error:
         raise DeviceError(
             f"{folder.name!r} does not fit on {device}: {_first_line(error)}; use --device cpu"

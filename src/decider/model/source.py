@@ -44,7 +44,8 @@ class ModelListing:
 def resolve(model: str | Path | None, *, gguf_file: str | None, cache: Path, say: Say) -> ModelFolder:
     """The folder for a Hub id, a local folder, a `.gguf` file, or None and the aliases of the embedded model.
 
-    `gguf_file` names a file inside the folder or repository. GGUF files are converted once into `cache`. Raises ModelError.
+    `gguf_file` names a file inside the folder or repository. GGUF files are converted once into `cache`. Raises
+    ModelError.
     """
     name = NAME if model is None else str(model)
     path = Path(name).expanduser()

@@ -1,1 +1,1 @@
-"""Executors: whatever turns rows of token ids into label logits. They refuse to know questions, text and probabilities."""
+"""Executors: they turn rows of token ids into label logits, and refuse to know questions, text and probabilities."""

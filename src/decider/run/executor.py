@@ -21,7 +21,7 @@ class Executor(Protocol):
     """Runs rows of token ids through one model."""
 
     def label_logits(self, rows: Sequence[Row]) -> list[Logits]:
-        """One array [slots, labels] a row, in the order given, float32 (float64 for a float64 model); [] for no rows."""
+        """One array [slots, labels] a row, in the order given: float32, or float64 for such a model."""
         ...
 
     def describe(self) -> str:

@@ -1,7 +1,7 @@
 """The reference executor: one full row after the other through the Hugging Face model, eager, no padding, no cache.
 
-It is the oracle of every faster executor, so it refuses to know buckets, batches, caches and graphs. Trap: do not make it
-fast. What it shares with an engine under test, it cannot judge.
+It is the oracle of every faster executor, so it refuses to know buckets, batches, caches and graphs. Trap: do not make
+it fast. What it shares with an engine under test, it cannot judge.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def byte_fallback(n_labels: int) -> tokenizers.Tokenizer:
 
 
 def wrap(raw: tokenizers.Tokenizer, template: str | None, **special: str) -> PreTrainedTokenizerFast:
-    source: PreTrainedTokenizerFast = PreTrainedTokenizerFast(tokenizer_object=raw, **special)  # type: ignore[no-untyped-call]
+    source: PreTrainedTokenizerFast = PreTrainedTokenizerFast(tokenizer_object=raw, **special)
     source.chat_template = template
     return source
 

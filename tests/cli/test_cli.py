@@ -1,0 +1,171 @@
+"""The command line in its own process: what is on standard output, what on standard error, and the exit status.
+
+Refuses to check probabilities. Trap: a library's warning on standard output breaks every caller that parses JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TICKET = ROOT / "examples" / "ticket.json"
+TinyFolder = Callable[[str], Path]
+GOOD = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "Is it?"}}}
+
+
+def decider(*arguments: str, stdin: str | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("DECIDER_")}
+    return subprocess.run(
+        [sys.executable, "-m", "decider.cli", *arguments],
+        input=stdin,
+        env={**environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def assert_fault(done: subprocess.CompletedProcess[str], said: str) -> None:
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("decider: error: ")
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+
+
+def test_json_is_the_wire_response_and_nothing_else(tiny_folder: TinyFolder) -> None:
+    done = decider("ask", str(TICKET), "--json", "--model", str(tiny_folder("qwen3_5")), "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    response = json.loads(done.stdout)
+    assert list(response) == ["model", "answers", "usage"]
+    assert list(response["answers"]) == ["team", "severity", "churn"]
+    assert set(response["answers"]["severity"]) >= {"type", "score", "confidence", "legend", "probabilities"}
+
+
+def test_the_table_shows_every_option_of_standard_input(tiny_folder: TinyFolder) -> None:
+    request = json.loads(TICKET.read_text())
+    request["questions"]["team"]["criteria"]["[bold]markup[/bold]"] = None
+    done = decider("ask", "-", "--model", str(tiny_folder("llama")), "--truncate", stdin=json.dumps(request))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for text in ("team", "billing", "[bold]markup[/bold]", "severity", "business is stopped", "churn", "yes", "tokens"):
+        assert text in done.stdout
+    assert "█" in done.stdout
+
+
+def test_the_requests_model_is_loaded_unless_an_option_names_one(tiny_folder: TinyFolder) -> None:
+    named = json.dumps({**GOOD, "model": str(tiny_folder("llama"))})
+    done = decider("ask", "-", "--json", stdin=named)
+    assert done.returncode == 0, done.stderr
+    wins = decider("ask", "-", "--json", "--model", str(tiny_folder("gemma3")), stdin=named)
+    assert wins.returncode == 0, wins.stderr
+    assert json.loads(wins.stdout)["answers"] != json.loads(done.stdout)["answers"]
+    by_variable = decider("ask", "-", "--json", stdin=json.dumps(GOOD), DECIDER_MODEL=str(tiny_folder("gemma3")))
+    assert by_variable.stdout == wins.stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("{", "malformed JSON"),
+        ("[]", "request"),
+        ('{"state": "x"}', "questions"),
+        ('{"state": "x", "questions": []}', "questions"),
+        ('{"state": "x", "questions": {}}', "question"),
+        ('{"state": "x", "state": "y", "questions": {}}', "state"),
+        ('{"state": NaN, "questions": {"q": {"type": "noul", "instructions": "x"}}}', "NaN"),
+        ('{"state": "\\ud800", "questions": {"q": {"type": "noul", "instructions": "x"}}}', "surrogate"),
+        ('{"state": "x", "questions": {"q": {"type": "noul"}}}', "questions.q"),
+        ('{"state": "x", "questions": {"q": {"type": "box"}}}', "box"),
+        ('{"state": "x", "questions": {"q": "yes?"}}', "questions.q"),
+        ('{"state": "x", "questions": {"q": {"type": "choice", "criteria": {}}}}', "0 options"),
+        ('{"state": "x", "questions": {"q": {"type": "choice", "criteria": ["a", "a"]}}}', "'a'"),
+        (
+            json.dumps({"state": "x", "questions": {"q": {"type": "choice", "criteria": list(map(str, range(256)))}}}),
+            "256",
+        ),
+        (json.dumps({**GOOD, "state": "x" * (3 << 20)}), "max_state_bytes"),
+        (json.dumps({**GOOD, "state": "x" * (10 << 20)}), "8,388,608"),
+    ],
+)
+def test_a_bad_request_is_one_line_before_torch_is_imported(body: str, said: str, tmp_path: Path) -> None:
+    # A torch that cannot be imported proves that nothing tried.
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
+    assert_fault(decider("ask", "-", stdin=body, PYTHONPATH=str(tmp_path)), said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ask", "nowhere.json"], "cannot read 'nowhere.json'"),
+        (["ask", "."], "cannot read '.'"),
+        (["ask"], "FILE"),
+        (["frobnicate"], "frobnicate"),
+        (["ask", "-", "--layout", "fancy"], "fancy"),
+        (["ask", "-", "--temperature", "hot"], "hot"),
+        (["ask", "-", "--model", "no such model"], "no such model"),
+        (["ask", "-", "--model", "smollm"], "did you mean 'smollm2'"),
+        (["ask", "-", "--config", "nowhere.toml"], "nowhere.toml"),
+        (["ask", "-", "--gguf-file", "x.gguf"], "x.gguf"),
+    ],
+)
+def test_a_bad_option_is_one_line(arguments: list[str], said: str) -> None:
+    assert_fault(decider(*arguments, stdin=json.dumps(GOOD)), said)
+
+
+@pytest.mark.parametrize("temperature", ["0", "-1", "nan", "inf"])
+def test_a_bad_temperature_is_found_before_the_model_is_loaded(temperature: str) -> None:
+    done = decider("ask", "-", "--temperature", temperature, "--model", "/nowhere", stdin=json.dumps(GOOD))
+    assert_fault(done, "temperature")
+
+
+def test_a_bad_model_configuration_is_an_error_at_load(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    for file in tiny_folder("llama").iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "decider_config.json").write_text('{"temperature": 0}')
+    assert_fault(decider("ask", "-", "--model", str(tmp_path), stdin=json.dumps(GOOD)), "temperature")
+
+
+def test_doctor_tells_facts_and_reasons(tiny_folder: TinyFolder) -> None:
+    done = decider("doctor", "--model", str(tiny_folder("llama")), DECIDER_DEVICE="cpu")
+    assert done.returncode == 0, done.stderr
+    for text in ("Detected", "torch", "threads", "cache", "Chosen", "executor", "asked for", "layout", "labels"):
+        assert text in done.stdout
+
+
+def test_models_works_with_an_empty_cache(tmp_path: Path) -> None:
+    done = decider("models", DECIDER_CACHE=str(tmp_path / "empty"))
+    assert done.returncode == 0, done.stderr
+    assert "smollm2-135m-instruct" in done.stdout
+    assert "on first use" in " ".join(done.stdout.split())
+    assert not (tmp_path / "empty").exists()
+
+
+def test_a_closed_pipe_is_no_traceback(tiny_folder: TinyFolder) -> None:
+    command = f"{sys.executable} -m decider.cli ask - --model {tiny_folder('llama')} | true"
+    done = subprocess.run(
+        ["bash", "-c", command], input=json.dumps(GOOD), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_importing_the_package_is_light() -> None:
+    code = "import sys, decider; sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_public_names_are_the_listed_ones() -> None:
+    code = "import decider; print(*[getattr(decider, name) and name for name in decider.__all__])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = done.stdout.split()
+    assert len(names) <= 24
+    assert names == sorted(names)
+    assert {"Decider", "Choice", "Score", "Noul"} <= set(names)
