@@ -86,7 +86,7 @@ def test_the_requests_model_is_loaded_unless_an_option_names_one(tiny_folder: Ti
         ('{"state": "x", "questions": {"q": {"type": "noul"}}}', "questions.q"),
         ('{"state": "x", "questions": {"q": {"type": "box"}}}', "box"),
         ('{"state": "x", "questions": {"q": "yes?"}}', "questions.q"),
-        ('{"state": "x", "questions": {"q": {"type": "choice", "criteria": {}}}}', "0 options"),
+        ('{"state": "x", "questions": {"q": {"type": "choice", "criteria": {}}}}', "no options (0)"),
         ('{"state": "x", "questions": {"q": {"type": "choice", "criteria": ["a", "a"]}}}', "'a'"),
         (
             json.dumps({"state": "x", "questions": {"q": {"type": "choice", "criteria": list(map(str, range(256)))}}}),
