@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -46,23 +45,24 @@ def test_make_demo_from_a_fresh_clone(clone: Path) -> None:
         assert text in done.stdout
 
 
-def test_the_second_start_is_fast_and_small(clone: Path) -> None:
+def test_the_second_start_is_fast_and_small(clone: Path, tmp_path: Path) -> None:
     command = [str(clone / ".venv/bin/decider"), "ask", "--json", "examples/ticket.json"]
-    times_s = []
+    times_s, peaks_bytes = [], []
     for _ in range(3):
         started = time.monotonic()
-        done = subprocess.run(
-            command, cwd=clone, env=environment(clone), capture_output=True, text=True, timeout=120, check=True
-        )
+        with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
+            child = subprocess.Popen(command, cwd=clone, env=environment(clone), stdout=out, stderr=err)
+            # Popen cannot tell one child's memory; wait4 can, and leaves nothing for Popen to wait for.
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
         times_s.append(time.monotonic() - started)
-        assert done.stderr == ""
-        assert len(json.loads(done.stdout)["answers"]) == 3
-    unit_bytes = 1 if sys.platform == "darwin" else 1024
-    # The demo's pip is a child of make, but no child of ours grew larger than the model's process.
-    peak_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit_bytes
-    print(f"\nsecond start to answer: {min(times_s):.2f} s; largest child process: {peak_bytes / 1e9:.2f} GB")
+        peaks_bytes.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+        assert child.returncode == 0
+        assert (tmp_path / "err").read_text() == ""
+        assert len(json.loads((tmp_path / "out").read_text())["answers"]) == 3
+    print(f"\nsecond start to answer: {min(times_s):.2f} s, peak memory {max(peaks_bytes) / 1e9:.2f} GB")
     assert min(times_s) <= SECOND_START_S
-    assert peak_bytes <= PEAK_MEMORY_BYTES
+    assert max(peaks_bytes) <= PEAK_MEMORY_BYTES
 
 
 def test_import_is_fast(clone: Path) -> None:

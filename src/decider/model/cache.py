@@ -22,7 +22,7 @@ def cache_dir() -> Path:
     return Path(asked).expanduser() if asked else Path(platformdirs.user_cache_dir("decider"))
 
 
-def publish(target: Path, fill: Callable[[Path], None]) -> Path:
+def publish(target: Path, fill: Callable[[Path], object]) -> Path:
     """`target`, made by `fill` in a folder beside it and moved into place once it is complete.
 
     What `fill` raises leaves nothing behind. Raises ModelError if the cache cannot be written.

@@ -21,7 +21,7 @@ from decider.errors import ModelError
 from decider.model.cache import publish
 
 Say = Callable[[str], None]
-Fetch = Callable[[Path, Say], None]
+Fetch = Callable[[Path, Say], object]
 
 NAME = "smollm2-135m-instruct"
 ALIASES = (NAME, "smollm2", "default")

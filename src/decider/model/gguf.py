@@ -46,6 +46,10 @@ def convert(gguf_path: Path, folder: Path, say: Callable[[str], None]) -> None:
     with quiet_transformers():
         config = AutoConfig.from_pretrained(gguf_path.parent, gguf_file=gguf_path.name)
         tokenizer = AutoTokenizer.from_pretrained(gguf_path.parent, gguf_file=gguf_path.name)
+    # What transformers' reader of GGUF configurations passes over.
+    if f"{architecture}.attention.key_length" in reader.fields:
+        config.head_dim = int(reader.fields[f"{architecture}.attention.key_length"].contents())
+    _refuse_unread(reader, architecture, gguf_path.name)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     config.tie_word_embeddings = "output.weight" not in tensors
     exact = any(len(tensor.shape) > 1 and tensor.tensor_type.name in UNQUANTISED for tensor in tensors.values())
@@ -56,6 +60,14 @@ def convert(gguf_path: Path, folder: Path, say: Callable[[str], None]) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def _refuse_unread(reader: Any, architecture: str, file: str) -> None:
+    """Raises ModelError for what would change the model's answers and is not converted."""
+    for key, harmless in (("rope.scaling.type", "none"), ("attention.sliding_window", 0)):
+        field = reader.fields.get(f"{architecture}.{key}")
+        if field is not None and field.contents() != harmless:
+            raise ModelError(f"{file} sets {key} to {field.contents()!r}, which is not converted; {REMEDY}")
 
 
 def _weights(config: Any, tensors: dict[str, Any], architecture: str, file: str) -> Iterator[tuple[str, Tensor]]:

@@ -1,0 +1,97 @@
+"""The seam between the grid and CUDA graphs: static buffers, a capturer, a graph to replay.
+
+It refuses to know rows and plans. Trap: graphs share one memory pool, so a replay of any of them may overwrite whatever
+another one allocated while it was captured. What goes in and out lives in `Statics`, allocated before the capture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from decider.plan.buckets import Shape
+from decider.run.forward import Forward, no_packed_sequences
+
+# Kernels that are tuned, compiled or given a workspace on first use must be past that before they are captured.
+WARM_UPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Statics:
+    """Buffers at fixed addresses: what a graph reads and where it writes. Pad ids and unused slots are 0."""
+
+    ids: Tensor
+    """int64 [batch, length]."""
+    slots: Tensor
+    """int64 [capacity], positions in the flattened ids."""
+    logits: Tensor
+    """[capacity, labels], float32, or float64 for such a model."""
+
+
+class Graph(Protocol):
+    """One captured forward."""
+
+    def replay(self) -> None:
+        """Queue the forward: reads `ids` and `slots`, writes `logits` of the statics it was captured with."""
+        ...
+
+
+class Capturer(Protocol):
+    """Makes graphs."""
+
+    def capture(self, forward: Forward, statics: Statics) -> Graph:
+        """A graph of `statics.logits ← forward(statics.ids, statics.slots)`. Raises RuntimeError if it cannot."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """One graph with its buffers; as long as this lives, both do."""
+
+    statics: Statics
+    graph: Graph
+
+
+def slot_capacity(batch: int) -> int:
+    """How many slots one forward of `batch` rows may read inside a graph."""
+    return max(8, 4 * batch)
+
+
+def allocate_statics(shape: Shape, *, labels: int, logits_dtype: torch.dtype, device: torch.device) -> Statics:
+    """Zeroed buffers of one (batch, length) shape."""
+    capacity = slot_capacity(shape[0])
+    return Statics(
+        ids=torch.zeros(shape, dtype=torch.int64, device=device),
+        slots=torch.zeros(capacity, dtype=torch.int64, device=device),
+        logits=torch.zeros(capacity, labels, dtype=logits_dtype, device=device),
+    )
+
+
+class CudaCapturer:
+    """Captures on one side stream into one memory pool. Capture the largest shape first: the others then fit in it."""
+
+    def __init__(self, device: torch.device) -> None:
+        assert device.type == "cuda", device
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def capture(self, forward: Forward, statics: Statics) -> Graph:
+        """See `Capturer`. Runs the forward `WARM_UPS` times on the side stream before it captures."""
+        with torch.cuda.device(self._device), no_packed_sequences():
+            caller = torch.cuda.current_stream()
+            self._stream.wait_stream(caller)
+            with torch.cuda.stream(self._stream):
+                for _ in range(WARM_UPS):
+                    statics.logits.copy_(forward(statics.ids, statics.slots))
+            graph = torch.cuda.CUDAGraph()
+            # Other threads may allocate meanwhile (another engine, a server); only this one is being captured.
+            with torch.cuda.graph(
+                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+            ):
+                statics.logits.copy_(forward(statics.ids, statics.slots))
+            caller.wait_stream(self._stream)
+        return graph

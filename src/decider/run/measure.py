@@ -1,0 +1,60 @@
+"""Milliseconds and bytes of work on a device, as the device tells them.
+
+It refuses to know what the work is. Trap: a CUDA call returns before its work is done. Time it with events, and never
+with the host's clock alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+Work = Callable[[], object]
+
+# A clock may say 0 for work it is too coarse for; a price of 0 would make padding free.
+LEAST_MS = 1e-6
+
+
+def milliseconds(device: torch.device, work: Work, *, repeats: int = 3) -> float:
+    """Median time of `work` over `repeats` runs, above 0."""
+    return max(LEAST_MS, statistics.median(_one(device, work) for _ in range(repeats)))
+
+
+def _one(device: torch.device, work: Work) -> float:
+    if device.type == "cuda":
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end)
+    began = time.perf_counter()
+    work()
+    if device.type == "mps":
+        torch.mps.synchronize()
+    return 1e3 * (time.perf_counter() - began)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory that could still be allocated; None where that is not known (off CUDA)."""
+    if device.type != "cuda":
+        return None
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + unused
+
+
+def peak_bytes(device: torch.device, work: Work) -> int:
+    """Bytes that `work` holds at its peak beyond what is held now. CUDA only. Runs it twice: first uses are not counted."""
+    work()
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    work()
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def reserved_line(device: torch.device) -> str:
+    """For progress lines: ", 5.9 GiB reserved" on CUDA, else nothing."""
+    return f", {torch.cuda.memory_reserved(device) / 2**30:.1f} GiB reserved" if device.type == "cuda" else ""
