@@ -98,6 +98,7 @@ def write_gguf(
     writer.add_token_list(tokens)
     writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in spec["merges"]])
+    writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     names = gguf.get_tensor_name_map(
         next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == architecture), config.num_hidden_layers

@@ -76,7 +76,7 @@ class CudaCapturer:
     def __init__(self, device: torch.device) -> None:
         assert device.type == "cuda", device
         self._device = device
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     def capture(self, forward: Forward, statics: Statics) -> Graph:
@@ -84,14 +84,13 @@ class CudaCapturer:
         with torch.cuda.device(self._device), no_packed_sequences():
             caller = torch.cuda.current_stream()
             self._stream.wait_stream(caller)
+            graph = torch.cuda.CUDAGraph()
+            # torch leaves its side stream current after a capture that fails; leaving this block brings `caller` back.
             with torch.cuda.stream(self._stream):
                 for _ in range(WARM_UPS):
                     statics.logits.copy_(forward(statics.ids, statics.slots))
-            graph = torch.cuda.CUDAGraph()
-            # Other threads may allocate meanwhile (another engine, a server); only this one is being captured.
-            with torch.cuda.graph(
-                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
-            ):
-                statics.logits.copy_(forward(statics.ids, statics.slots))
+                # Other threads may allocate meanwhile (another engine, a server); only this one is being captured.
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                    statics.logits.copy_(forward(statics.ids, statics.slots))
             caller.wait_stream(self._stream)
         return graph

@@ -25,12 +25,12 @@ def milliseconds(device: torch.device, work: Work, *, repeats: int = 3) -> float
 
 def _one(device: torch.device, work: Work) -> float:
     if device.type == "cuda":
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()
         work()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end)
+        return float(start.elapsed_time(end))
     began = time.perf_counter()
     work()
     if device.type == "mps":
@@ -47,7 +47,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def peak_bytes(device: torch.device, work: Work) -> int:
-    """Bytes that `work` holds at its peak beyond what is held now. CUDA only. Runs it twice: first uses are not counted."""
+    """Bytes that `work` holds at its peak beyond what is held now. CUDA only. Its first run of two is not counted."""
     work()
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)

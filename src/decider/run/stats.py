@@ -1,7 +1,7 @@
 """What the grid executor did and what it is, as typed values.
 
-It refuses to count by itself; the executor adds. Trap: `padded_tokens` counts all tokens that ran, real ones included, so
-the padded share is 1 − real_tokens / padded_tokens.
+It refuses to count by itself; the executor adds. Trap: `padded_tokens` counts all tokens that ran, the real ones too,
+so the padded share is 1 − real_tokens / padded_tokens.
 """
 
 from __future__ import annotations

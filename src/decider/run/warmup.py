@@ -1,0 +1,143 @@
+"""Before the seal: is there room, capture every shape, compare each graph with eager, and measure prices.
+
+It refuses to know requests and plans. Trap: graphs share a pool, so a graph that was sound may be broken by a later
+capture. Compare only when all are captured, on rows that none of them has seen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from decider.errors import DeviceError, EngineError
+from decider.model.head import HEAD_TOLERANCE
+from decider.plan.buckets import Grid, Shape
+from decider.plan.cost import CostModel
+from decider.run import measure
+from decider.run.forward import Forward
+from decider.run.graphs import Captured, Capturer, Statics
+
+Say = Callable[[str], None]
+
+# Kernel nodes and their arguments, outside the pool: a round figure above what 2,000 kernels take.
+GRAPH_BYTES = 16 * 2**20
+# The shared pool holds one working set of the largest shape; warm-up calls and eager checks hold another beside it.
+WORKING_SETS = 2
+# Tokens of the row whose memory is measured, and of the longest row that is timed on a CPU.
+PROBE_TOKENS = 2048
+CPU_TIMED_TOKENS = 256
+PROGRESS_EVERY = 8
+
+
+def check_memory(shapes: Sequence[Shape], *, bytes_per_token: float, free: int, device: torch.device) -> None:
+    """Raise DeviceError, naming the buckets to drop, if capturing `shapes` wants more than `free` bytes.
+
+    A working set is taken for linear in padded tokens, which holds for attention that keeps no score matrix.
+    """
+    room = free - GRAPH_BYTES * len(shapes)
+    most_tokens = max(0, int(room / (WORKING_SETS * bytes_per_token)))
+    too_large = [f"{batch} × {length}" for batch, length in shapes if batch * length > most_tokens]
+    if too_large:
+        wanted = WORKING_SETS * bytes_per_token * max(batch * length for batch, length in shapes) + free - room
+        more = f" and {len(too_large) - 6} more" if len(too_large) > 6 else ""
+        raise DeviceError(
+            f"capturing {len(shapes)} graphs takes about {wanted / 2**30:.1f} GiB and {device} has {free / 2**30:.1f} "
+            f"free; drop the buckets (rows × tokens) {', '.join(too_large[:6])}{more}, all those above "
+            f"{most_tokens:,} padded tokens, or free memory"
+        )
+
+
+def bytes_per_token(forward: Forward, grid: Grid, device: torch.device) -> float:
+    """Measured working memory of one padded token, from a single row of about `PROBE_TOKENS`. CUDA only."""
+    n_tokens = min(PROBE_TOKENS, grid.lengths[-1])
+    ids, slots = _zeros((1, n_tokens), device)
+    return max(1, measure.peak_bytes(device, lambda: forward(ids, slots))) / n_tokens
+
+
+def capture_all(
+    shapes: Sequence[Shape],
+    *,
+    forward: Forward,
+    capturer: Capturer,
+    allocate: Callable[[Shape], Statics],
+    device: torch.device,
+    say: Say,
+) -> dict[Shape, Captured]:
+    """Capture `shapes` in the order given. Raises DeviceError without room, EngineError for what cannot be captured."""
+    captured: dict[Shape, Captured] = {}
+    statics = {shape: allocate(shape) for shape in shapes}
+    began = time.perf_counter()
+    for count, shape in enumerate(shapes, start=1):
+        try:
+            captured[shape] = Captured(statics[shape], capturer.capture(forward, statics[shape]))
+        except torch.OutOfMemoryError as error:
+            raise DeviceError(
+                f"{device} ran out of memory at {bucket(shape)}, graph {count} of {len(shapes)}; "
+                "drop it and larger ones, or free memory"
+            ) from error
+        except RuntimeError as error:
+            raise EngineError(
+                f"{bucket(shape)} cannot be captured: {str(error).splitlines()[0]:.160}; use the reference executor"
+            ) from error
+        if count % PROGRESS_EVERY == 0 or count in (1, len(shapes)):
+            rate = count / max(1e-9, time.perf_counter() - began)
+            say(f"captured {count}/{len(shapes)} graphs, {rate:.1f} a second{measure.reserved_line(device)}")
+    return captured
+
+
+@torch.inference_mode()
+def verify(captured: Mapping[Shape, Captured], *, forward: Forward, vocab: int, dtype: torch.dtype) -> None:
+    """Replay each graph on random rows and random slots, and compare its whole output with the eager forward's.
+
+    The tolerance is `HEAD_TOLERANCE` of `dtype`, relative to the largest eager logit. Raises EngineError that names the
+    bucket if they differ or are not finite.
+    """
+    generator = torch.Generator().manual_seed(0)
+    for shape, one in captured.items():
+        statics = one.statics
+        statics.ids.copy_(torch.randint(vocab, shape, generator=generator))
+        statics.slots.copy_(torch.randint(shape[0] * shape[1], statics.slots.shape, generator=generator))
+        eager = forward(statics.ids, statics.slots)
+        one.graph.replay()
+        if not bool((eager.isfinite() & statics.logits.isfinite()).all()):
+            raise EngineError(
+                f"{bucket(shape)} gives logits that are not finite on random rows; the weights or the precision "
+                f"({dtype}) are at fault"
+            )
+        difference = float((statics.logits - eager).abs().max() / eager.abs().max().clamp_min(1e-6))
+        if difference > HEAD_TOLERANCE[dtype]:
+            raise EngineError(
+                f"the graph of {bucket(shape)} differs from its eager forward by {difference:.2g} of the largest logit "
+                f"(allowed: {HEAD_TOLERANCE[dtype]:g}); drop this bucket and report it"
+            )
+
+
+def time_replays(captured: Mapping[Shape, Captured], device: torch.device) -> dict[Shape, float]:
+    """Milliseconds of each graph, as `CostModel.measured` takes them."""
+    return {shape: measure.milliseconds(device, one.graph.replay) for shape, one in captured.items()}
+
+
+def time_eager(forward: Forward, grid: Grid, device: torch.device) -> CostModel:
+    """Launch and token price of eager forwards, from a short and a long single row."""
+    long = min(CPU_TIMED_TOKENS, grid.lengths[-1]) if device.type == "cpu" else grid.lengths[-1]
+    short = max(1, long // 8)
+    short_ms, long_ms = (_time_row(forward, n_tokens, device) for n_tokens in (short, long))
+    token_ms = max(measure.LEAST_MS, (long_ms - short_ms) / max(1, long - short))
+    return CostModel(launch_ms=max(measure.LEAST_MS, short_ms - short * token_ms), token_ms=token_ms)
+
+
+def _time_row(forward: Forward, n_tokens: int, device: torch.device) -> float:
+    ids, slots = _zeros((1, n_tokens), device)
+    forward(ids, slots)
+    return measure.milliseconds(device, lambda: forward(ids, slots))
+
+
+def bucket(shape: Shape) -> str:
+    """How messages name a shape."""
+    return f"the bucket of {shape[0]} × {shape[1]} (rows × tokens)"
+
+
+def _zeros(shape: Shape, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros(shape, dtype=torch.int64, device=device), torch.zeros(1, dtype=torch.int64, device=device)
