@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from decider.errors import ModelError
 from decider.model.cache import cache_dir
-from decider.model.head import check_head, label_head
-from decider.model.load import load_module
+from decider.model.head import LabelHead, check_head, label_head
+from decider.model.load import LoadedModel, load_module
 from decider.model.source import ModelFolder, resolve
-from decider.run.device import Pick, pick_device, reference_picks
+from decider.plan.buckets import Grid
+from decider.run.device import Pick, pick_attention, pick_device, pick_dtype
 from decider.run.executor import Executor
+from decider.run.graphs import CudaCapturer
+from decider.run.grid import GridExecutor
 from decider.run.reference import ReferenceExecutor
 from decider.settings import Settings
 from decider.tokens.chat import ChatFrame, chat_frame
@@ -60,6 +65,19 @@ def find_chat_frame(tokenizer: Tokenizer, labels: LabelTable, *, needed: bool) -
         return None, str(error)
 
 
+def make_executor(name: str, loaded: LoadedModel, head: LabelHead, attention: Pick, say: Say) -> Executor:
+    """The executor called `name`. On CUDA a grid is warmed up and sealed here: minutes, for a large model."""
+    if name == "reference":
+        return ReferenceExecutor(loaded, head)
+    device = torch.device(loaded.device)
+    capturer = CudaCapturer(device) if device.type == "cuda" else None
+    grid = GridExecutor(loaded, head, Grid(), capturer, say, attention=attention)
+    if capturer is not None:
+        grid.warmup()
+        grid.seal()
+    return grid
+
+
 def assemble(settings: Settings, say: Say) -> Stack:
     """Build the stack. `say` receives progress lines. Raises SetupError's subclasses; see `decider.errors`."""
     folder = resolve(settings.model, gguf_file=settings.gguf_file, cache=cache_dir(), say=say)
@@ -73,7 +91,7 @@ def assemble(settings: Settings, say: Say) -> Stack:
     frame, chat_fault = find_chat_frame(tokenizer, labels, needed=layout.chat)
 
     device = pick_device(settings.device)
-    dtype, attention = reference_picks()
+    dtype, attention = pick_dtype(settings.executor, device.value), pick_attention(settings.executor)
     loaded = load_module(folder, device=device.value, dtype=dtype.value, attention=attention.value)
     head = label_head(loaded, labels.ids)
     check_head(loaded, head, labels.ids)
@@ -85,10 +103,10 @@ def assemble(settings: Settings, say: Say) -> Stack:
         max_positions=loaded.max_positions,
         max_state_tokens=settings.max_state_tokens,
     )
-    executor = ReferenceExecutor(loaded, head)
+    executor = make_executor(settings.executor, loaded, head, attention, say)
     picks = (
         Pick("model", folder.name, folder.origin),
-        Pick("executor", "reference", executor.describe()),
+        Pick("executor", settings.executor, executor.describe()),
         device,
         dtype,
         attention,

@@ -18,6 +18,7 @@ from decider.errors import ConfigError
 ENVIRONMENT_PREFIX = "DECIDER_"
 # Read elsewhere: the cache folder by `decider.model.cache`, the settings file by `load_settings`.
 OTHER_VARIABLES = ("DECIDER_CACHE", "DECIDER_CONFIG")
+EXECUTORS = ("reference", "grid")
 TRUE_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -31,6 +32,8 @@ class Settings:
     """The name of a GGUF file inside the folder `model`."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:N` or `mps`."""
+    executor: str = "reference"
+    """`reference`, or `grid`: faster, and on CUDA warmed up and sealed before the first request."""
     layout: str | None = None
     """`plain`, `chat`, `plain_schema_first` or `chat_schema_first`; None follows the model's `decider_config.json`."""
     temperature: float | None = None
@@ -43,7 +46,7 @@ class Settings:
 
 
 SETTING_TYPES: Mapping[str, type] = {
-    "model": str, "gguf_file": str, "device": str, "layout": str,
+    "model": str, "gguf_file": str, "device": str, "executor": str, "layout": str,
     "temperature": float, "truncate": bool, "max_state_tokens": int,
 }  # fmt: skip
 
@@ -67,6 +70,8 @@ def load_settings(arguments: Mapping[str, object], *, environ: Mapping[str, str]
             values[key] = _checked(key, value, source)
             sources[key] = source
     settings = Settings(**values, sources=sources)  # type: ignore[arg-type]
+    if settings.executor not in EXECUTORS:
+        raise ConfigError(f"executor is {settings.executor!r:.60}; it must be one of {', '.join(EXECUTORS)}")
     if settings.temperature is not None:
         check_temperature(settings.temperature)
     if settings.max_state_tokens < 1:

@@ -235,6 +235,19 @@ def test_picks_carry_their_reasons(decider: Decider) -> None:
     assert picks["device"].value == "cpu"
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_grid_executor_gives_the_references_answers(tiny_folder: TinyFolder, family: str) -> None:
+    reference = Decider(tiny_folder(family), device="cpu").ask(STATE, QUESTIONS)
+    grid = Decider(tiny_folder(family), device="cpu", executor="grid").ask(STATE, QUESTIONS)
+    for name, numbers in flat(reference).items():
+        np.testing.assert_allclose(flat(grid)[name], numbers, atol=1e-5)
+
+
+def test_an_unknown_executor_is_refused(tiny_folder: TinyFolder) -> None:
+    with pytest.raises(ConfigError, match="executor is 'warp'"):
+        Decider(tiny_folder("llama"), executor="warp")
+
+
 def test_an_unknown_device_is_refused(tiny_folder: TinyFolder) -> None:
     with pytest.raises(SetupError, match="device 'tpu' is not available"):
         Decider(tiny_folder("llama"), device="tpu")

@@ -41,6 +41,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a Hub id, a folder or a .gguf file (default: the embedded model)")
     parser.add_argument("--gguf-file", metavar="NAME", help="the GGUF file inside the folder given as --model")
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:N or mps")
+    parser.add_argument("--executor", choices=("reference", "grid"), help="how rows are run (default: reference)")
     parser.add_argument(
         "--layout",
         choices=("plain", "chat", "plain_schema_first", "chat_schema_first"),

@@ -48,6 +48,7 @@ def run(parsed: argparse.Namespace) -> int:
         parsed.model or named,
         gguf_file=parsed.gguf_file,
         device=parsed.device,
+        executor=parsed.executor,
         layout=parsed.layout,
         temperature=parsed.temperature,
         truncate=parsed.truncate,

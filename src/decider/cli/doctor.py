@@ -39,7 +39,12 @@ def run(parsed: argparse.Namespace) -> int:
     _line("cache", str(cache_dir()))
 
     decider = Decider(
-        parsed.model, gguf_file=parsed.gguf_file, device=parsed.device, layout=parsed.layout, config=parsed.config
+        parsed.model,
+        gguf_file=parsed.gguf_file,
+        device=parsed.device,
+        executor=parsed.executor,
+        layout=parsed.layout,
+        config=parsed.config,
     )
     print("Chosen")
     for pick in decider.picks:

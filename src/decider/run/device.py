@@ -39,12 +39,22 @@ def pick_device(wanted: str, available: tuple[str, ...] | None = None) -> Pick:
     return Pick("device", name, "asked for")
 
 
-def reference_picks() -> tuple[Pick, Pick]:
-    """Precision and attention of the reference executor."""
-    return (
-        Pick("dtype", "float32", "the reference executor is the oracle that others are compared with"),
-        Pick("attention", "eager", "explicit masks, and the one implementation every model family has"),
-    )
+def pick_dtype(executor: str, device: str) -> Pick:
+    """Precision of the weights for `executor` on `device`."""
+    if executor == "reference":
+        return Pick("dtype", "float32", "the reference executor is the oracle that others are compared with")
+    if device.startswith("cuda"):
+        return Pick("dtype", "bfloat16", "the precision checkpoints are published in, on the card's matrix units")
+    if device == "mps":
+        return Pick("dtype", "float16", "the fast precision on Apple GPUs; not measured by us")
+    return Pick("dtype", "float32", "on a CPU, bfloat16 is fast on some processors only")
+
+
+def pick_attention(executor: str) -> Pick:
+    """Attention implementation for `executor`."""
+    if executor == "reference":
+        return Pick("attention", "eager", "explicit masks, and the one implementation every model family has")
+    return Pick("attention", "sdpa", "causal without a mask tensor, and it can be captured")
 
 
 def torch_facts() -> tuple[tuple[str, str], ...]:
