@@ -73,6 +73,7 @@ def write_gguf(
     drop: str = "",
     extra: str = "",
     scaling: str = "",
+    number: tuple[str, float] | None = None,
 ) -> torch.nn.Module:
     model, config = model_of(name), CONFIGS[name]
     architecture = name.split("-")[0]
@@ -90,6 +91,12 @@ def write_gguf(
     writer.add_vocab_size(1024)
     if scaling:
         writer.add_string(f"{architecture}.rope.scaling.type", scaling)
+    if number:
+        key, value = f"{architecture}.{number[0]}", number[1]
+        if isinstance(value, int):
+            writer.add_uint32(key, value)
+        else:
+            writer.add_float32(key, value)
     spec = json.loads((tokenizer_folder / "tokenizer.json").read_text())["model"]
     tokens = sorted(spec["vocab"], key=spec["vocab"].__getitem__)
     tokens += [f"<unused{index}>" for index in range(1024 - len(tokens))]
@@ -164,16 +171,37 @@ def test_quantised_tensors_become_bfloat16(tiny_folder: TinyFolder, tmp_path: Pa
     [
         ({"drop": "blk.1.ffn_up.weight"}, "has no tensor for model.layers.1.mlp.up_proj.weight"),
         ({"scaling": "yarn"}, "sets rope.scaling.type to 'yarn'"),
+        ({"number": ("rope.scaling.factor", 4.0)}, "sets rope.scaling.factor to 4.0"),
+        ({"number": ("rope.scale_linear", 4.0)}, "sets rope.scale_linear to 4.0"),
+        ({"number": ("rope.dimension_count", 8)}, "sets rope.dimension_count to 8,"),
         ({"extra": "rope_freqs.weight"}, "1 tensors this model class does not use"),
     ],
 )
 def test_a_file_that_does_not_match_the_class_is_refused(
-    tiny_folder: TinyFolder, tmp_path: Path, change: dict[str, str], said: str
+    tiny_folder: TinyFolder, tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
     write_gguf(tmp_path / "model.gguf", "llama", tiny_folder("llama"), **change)
     (tmp_path / "out").mkdir()
     with pytest.raises(ModelError, match=said):
         convert(tmp_path / "model.gguf", tmp_path / "out", print)
+
+
+def test_one_exact_matrix_does_not_make_a_quantised_file_exact(
+    tiny_folder: TinyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = gguf.GGUFWriter.add_tensor
+
+    def with_exact_embeddings(writer: Any, name: str, values: Any, **options: Any) -> None:
+        if name == "token_embd.weight":
+            add(writer, name, np.zeros((1024, 64), dtype=np.float16))
+        else:
+            add(writer, name, values, **options)
+
+    monkeypatch.setattr(gguf.GGUFWriter, "add_tensor", with_exact_embeddings)
+    write_gguf(tmp_path / "model.gguf", "llama-tied", tiny_folder("llama"), quantise="Q8_0")
+    (tmp_path / "out").mkdir()
+    convert(tmp_path / "model.gguf", tmp_path / "out", print)
+    assert AutoConfig.from_pretrained(tmp_path / "out").dtype == torch.bfloat16
 
 
 def test_another_architecture_is_refused_with_a_remedy(tmp_path: Path) -> None:

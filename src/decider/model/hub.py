@@ -7,7 +7,7 @@ fetched.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from decider.errors import ModelError
 
@@ -18,18 +18,20 @@ IGNORED = ("*/*", "onnx/*", "original/*")
 def snapshot(repository: str, say: Callable[[str], None], *, only: str | None = None) -> Path:
     """The local folder of `repository` (with the file `only`, or the usual patterns). Raises ModelError."""
     import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     say(f"looking for {repository} in the Hub's cache and on the Hub")
     try:
         return Path(
             huggingface_hub.snapshot_download(
                 repository,
-                allow_patterns=[only, "decider_config.json"] if only else list(PATTERNS),
-                ignore_patterns=list(IGNORED),
+                allow_patterns=[only, str(PurePosixPath(only).with_name("decider_config.json"))]
+                if only
+                else list(PATTERNS),
+                ignore_patterns=None if only else list(IGNORED),
             )
         )
-    except (OSError, HfHubHTTPError, HFValidationError) as error:
+    # The Hub's client lets its transports' own exceptions through, and those change between its releases.
+    except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
             f"cannot fetch {repository!r} from the Hub: {reason} Check the name and the network, or give a local folder"

@@ -1,6 +1,7 @@
 """What a user calls a model, to a folder on this machine.
 
-It refuses to load anything. Trap: `org/name` is both a Hub id and a relative path; a folder that exists wins.
+It refuses to load anything. Trap: `org/name` is both a Hub id and a relative path; a folder that exists wins. Only the
+embedded model's names win over a folder, so that the default does not depend on where it runs; write `./default`.
 """
 
 from __future__ import annotations
@@ -47,17 +48,20 @@ def resolve(model: str | Path | None, *, gguf_file: str | None, cache: Path, say
     `gguf_file` names a file inside the folder or repository. GGUF files are converted once into `cache`. Raises
     ModelError.
     """
-    name = NAME if model is None else str(model)
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return _from_folder(path, gguf_file, cache, say)
-    if name in ALIASES:
+    # A Path is never an alias: it is how code names a folder that is called like one.
+    if model is None or (isinstance(model, str) and model in ALIASES):
         if gguf_file is not None:
             raise ModelError(f"gguf_file {gguf_file!r} is given without a folder; name the folder as the model")
         return embedded_folder(cache, say)
-    if path.is_file() and path.suffix == ".gguf":
+    name = str(model)
+    path, kind = _look(name)
+    if kind == "folder":
+        return _from_folder(path, gguf_file, cache, say)
+    if kind == "file" and path.suffix == ".gguf":
+        if gguf_file is not None:
+            raise ModelError(f"gguf_file {gguf_file!r} is given, but {name[:80]!r} is a file already; name only one")
         return _converted(path, name, cache, say)
-    if path.exists() or name.endswith(".gguf") or not _HUB_ID.fullmatch(name):
+    if kind == "file" or name.endswith(".gguf") or not _HUB_ID.fullmatch(name):
         near = difflib.get_close_matches(name, ALIASES, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ModelError(
@@ -67,6 +71,16 @@ def resolve(model: str | Path | None, *, gguf_file: str | None, cache: Path, say
     if gguf_file is not None:
         return _converted(fetched / gguf_file, name, cache, say)
     return ModelFolder(fetched, name, "the Hugging Face Hub")
+
+
+def _look(name: str) -> tuple[Path, str]:
+    """The path `name` spells and what is there: "folder", "file" or "" (nothing, or no path this system can have)."""
+    path = Path(name)
+    try:
+        path = path.expanduser()
+        return path, "folder" if name and path.is_dir() else "file" if path.is_file() else ""
+    except (OSError, ValueError, RuntimeError):
+        return path, ""
 
 
 def _from_folder(path: Path, gguf_file: str | None, cache: Path, say: Say) -> ModelFolder:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from decider.errors import DeviceError, EngineError
-from decider.model.head import HEAD_TOLERANCE
 from decider.plan.buckets import Grid, Shape
 from decider.plan.cost import CostModel
 from decider.run import measure
@@ -20,6 +19,11 @@ from decider.run.forward import Forward
 from decider.run.graphs import Captured, Capturer, Statics
 
 Say = Callable[[str], None]
+
+# Largest |Δ| between a graph and its eager forward, relative to the largest logit. Libraries choose other kernels under
+# capture, so sums differ in order: up to 0.033 was seen in bfloat16 (28 layers, random weights, 8 × 4096 on an H200). A
+# broken graph is off by the logits' own size.
+GRAPH_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 0.1}
 
 # Kernel nodes and their arguments, outside the pool: a round figure above what 2,000 kernels take.
 GRAPH_BYTES = 16 * 2**20
@@ -91,7 +95,7 @@ def capture_all(
 def verify(captured: Mapping[Shape, Captured], *, forward: Forward, vocab: int, dtype: torch.dtype) -> None:
     """Replay each graph on random rows and random slots, and compare its whole output with the eager forward's.
 
-    The tolerance is `HEAD_TOLERANCE` of `dtype`, relative to the largest eager logit. Raises EngineError that names the
+    The tolerance is `GRAPH_TOLERANCE` of `dtype`, relative to the largest eager logit. Raises EngineError that names the
     bucket if they differ or are not finite.
     """
     generator = torch.Generator().manual_seed(0)
@@ -107,10 +111,10 @@ def verify(captured: Mapping[Shape, Captured], *, forward: Forward, vocab: int, 
                 f"({dtype}) are at fault"
             )
         difference = float((statics.logits - eager).abs().max() / eager.abs().max().clamp_min(1e-6))
-        if difference > HEAD_TOLERANCE[dtype]:
+        if difference > GRAPH_TOLERANCE[dtype]:
             raise EngineError(
                 f"the graph of {bucket(shape)} differs from its eager forward by {difference:.2g} of the largest logit "
-                f"(allowed: {HEAD_TOLERANCE[dtype]:g}); drop this bucket and report it"
+                f"(allowed: {GRAPH_TOLERANCE[dtype]:g}); drop this bucket and report it"
             )
 
 

