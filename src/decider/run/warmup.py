@@ -95,8 +95,8 @@ def capture_all(
 def verify(captured: Mapping[Shape, Captured], *, forward: Forward, vocab: int, dtype: torch.dtype) -> None:
     """Replay each graph on random rows and random slots, and compare its whole output with the eager forward's.
 
-    The tolerance is `GRAPH_TOLERANCE` of `dtype`, relative to the largest eager logit. Raises EngineError that names the
-    bucket if they differ or are not finite.
+    The tolerance is `GRAPH_TOLERANCE` of `dtype`, relative to the largest eager logit. Raises EngineError that names
+    the bucket if they differ or are not finite.
     """
     generator = torch.Generator().manual_seed(0)
     for shape, one in captured.items():
