@@ -7,10 +7,14 @@ Trap: the folders are shared; a test that changes one copies it first.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# As the command line sets it, before torch is loaded: waiting threads must not spin on CI's two cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(scope="session")

@@ -52,6 +52,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 2 for any fault, 130 when interrupted."""
+    # Read when torch is loaded, so set before. Threads that spin while they wait slow each other many times over on a
+    # machine that does anything else (measured: docs/log.md).
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     parsed = build_parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = parsed.run
     try:

@@ -36,7 +36,9 @@ def publish(target: Path, fill: Callable[[Path], object]) -> Path:
         raise ModelError(f"cannot write to the cache {target.parent}: {error.strerror}; set DECIDER_CACHE") from error
     try:
         fill(draft)
-        draft.chmod(0o755)
+        # safetensors writes files only their owner can read, mkdtemp such a folder; a cache may be shared.
+        for path in (draft, *draft.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
         _move(draft, target)
     except OSError as error:
         raise ModelError(f"cannot fill the cache {target}: {error}; free some space, or set DECIDER_CACHE") from error

@@ -75,8 +75,10 @@ def check_head(loaded: LoadedModel, head: LabelHead, label_ids: Sequence[int]) -
     labels = torch.tensor(label_ids, device=loaded.device)
     own = loaded.module(input_ids=input_ids, use_cache=False).logits[..., labels].to(head.weight.dtype)
     ours = head(last_hidden(loaded.module, input_ids))
+    if not own.isfinite().all():
+        raise ModelError(f"{loaded.name!r} gives logits that are not finite in {loaded.dtype}; its weights are damaged")
     difference = float((own - ours).abs().max() / own.abs().max().clamp_min(1e-6))
-    # A NaN must fail too, so the comparison is not turned round.
+    # A NaN of ours must fail too, so the comparison is not turned round.
     if not difference <= HEAD_TOLERANCE[loaded.module.dtype]:
         raise ModelError(
             f"{loaded.name!r} ({loaded.model_type}) does more to its logits than a product, a scale and a soft-cap: "

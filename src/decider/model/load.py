@@ -6,10 +6,12 @@ numbers and goes on. A model with one random tensor answers with confidence; so 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from decider.errors import DeviceError, ModelError
@@ -19,6 +21,8 @@ from decider.model.source import ModelFolder
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+# Towers for images and sound, heads for other tasks and the like may stay unused; a layer of the text model may not.
+_TEXT_LAYER = re.compile(r"^(?!.*(vision|visual|audio|mtp)).*\blayers\.\d+\.")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
@@ -37,8 +41,8 @@ class LoadedModel:
 def load_module(folder: ModelFolder, *, device: str, dtype: str, attention: str) -> LoadedModel:
     """Load the checkpoint in `folder`; of a multimodal one, its text model reads.
 
-    Raises ModelError if it is no causal language model, lacks a weight, or does not say how many positions it has;
-    DeviceError if the device has no room for it.
+    Raises ModelError if it is no causal language model, lacks a weight or has layers too many, or does not say how many
+    positions it has; DeviceError if the device has no room for it.
     """
     with quiet_transformers():
         try:
@@ -50,7 +54,7 @@ def load_module(folder: ModelFolder, *, device: str, dtype: str, attention: str)
                 trust_remote_code=False,
                 output_loading_info=True,
             )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
             raise ModelError(f"cannot load {folder.name!r} from {folder.path}: {_first_line(error)}") from error
     # With `output_loading_info` it returns a pair, which its signature does not say.
     module, report = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded)
@@ -59,6 +63,13 @@ def load_module(folder: ModelFolder, *, device: str, dtype: str, attention: str)
         raise ModelError(
             f"{folder.name!r} lacks {len(lacking)} of its weights, or has them in another shape "
             f"({', '.join(lacking[:3])}{', …' if len(lacking) > 3 else ''}); fetch the checkpoint again"
+        )
+    surplus = sorted(key for key in report["unexpected_keys"] if _TEXT_LAYER.search(key))
+    if surplus:
+        raise ModelError(
+            f"{folder.name!r} has {len(surplus)} layer weights that {type(module).__name__} does not use "
+            f"({', '.join(surplus[:3])}{', …' if len(surplus) > 3 else ''}): its config.json and its weights "
+            "do not belong together; fetch the checkpoint again"
         )
     text_config = module.config.get_text_config()
     positions = getattr(text_config, "max_position_embeddings", None)
