@@ -61,6 +61,19 @@ def test_the_table_shows_every_option_of_standard_input(tiny_folder: TinyFolder)
     assert "█" in done.stdout
 
 
+def test_a_file_with_a_byte_order_mark_is_read(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    file = tmp_path / "with a space.json"
+    file.write_text(json.dumps(GOOD), encoding="utf-8-sig")
+    done = decider("ask", str(file), "--json", "--model", str(tiny_folder("llama")))
+    assert done.returncode == 0, done.stderr
+
+
+def test_closed_standard_input_is_said() -> None:
+    command = f"{sys.executable} -m decider.cli ask - <&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert_fault(done, "standard input is closed")
+
+
 def test_the_requests_model_is_loaded_unless_an_option_names_one(tiny_folder: TinyFolder) -> None:
     named = json.dumps({**GOOD, "model": str(tiny_folder("llama"))})
     done = decider("ask", "-", "--json", stdin=named)

@@ -7,6 +7,7 @@ since that imports torch.
 from __future__ import annotations
 
 import argparse
+import codecs
 import json
 import sys
 from pathlib import Path
@@ -64,6 +65,8 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _read(name: str, max_bytes: int) -> bytes:
     """The file's bytes, or standard input's; never more than one over the limit is read."""
+    if name == "-" and sys.stdin is None:
+        raise SchemaError("standard input is closed; pipe a JSON request into it, or give a JSON file")
     try:
         if name == "-":
             body = sys.stdin.buffer.read(max_bytes + 1)
@@ -79,4 +82,5 @@ def _read(name: str, max_bytes: int) -> bytes:
             f"{name!r} is over the limit of {max_bytes:,} bytes (max_body_bytes), far over any maximum context length; "
             "shorten the state or the questions"
         )
-    return body
+    # Some editors write a byte-order mark in front of a file; JSON has none.
+    return body.removeprefix(codecs.BOM_UTF8)
