@@ -18,9 +18,9 @@ import numpy as np
 
 from decider.assembly import Say, assemble
 from decider.engine import Engine
-from decider.errors import QuestionError
+from decider.errors import ConfigError, QuestionError
 from decider.questions.answers import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer, read_answer
-from decider.questions.faults import located
+from decider.questions.faults import located, show
 from decider.questions.limits import DEFAULT_LIMITS, Limits
 from decider.questions.request import Request, make_request
 from decider.questions.types import Question
@@ -196,6 +196,8 @@ class Decider:
     ) -> list[Answers]:
         override = self._settings.temperature if temperature is None else check_temperature(temperature)
         cut = self._settings.truncate if truncate is None else truncate
+        if not isinstance(cut, bool):
+            raise ConfigError(f"truncate is {show(cut)}; it must be True or False")
         laid_out = []
         for index, request in enumerate(requests):
             with located(*(("states", index) if len(requests) > 1 else ())):

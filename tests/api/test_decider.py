@@ -171,6 +171,11 @@ def test_a_long_state_is_refused_or_cut_and_reported(decider: Decider) -> None:
     assert answers.to_wire()["answers"]["urgent"]["x_truncated"] is True  # type: ignore[index]
 
 
+def test_a_truncate_that_is_no_flag_is_refused(decider: Decider) -> None:
+    with pytest.raises(ConfigError, match="truncate is 'no'"):
+        decider.ask(STATE, QUESTIONS, truncate="no")  # type: ignore[arg-type]
+
+
 def test_ask_many_names_the_state_at_fault_before_anything_runs(decider: Decider) -> None:
     many = decider.ask_many([STATE, {"text": "Thank you."}], QUESTIONS)
     assert flat(many[0]) == flat(decider.ask(STATE, QUESTIONS))
