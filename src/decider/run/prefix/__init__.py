@@ -1,0 +1,1 @@
+"""Rows that start alike: their common start runs once, and only what differs runs for each row."""

@@ -1,0 +1,222 @@
+"""Rows with a common start: the start once, its cache forked, and only the suffixes as rows.
+
+It refuses to know graphs and buckets: it runs eagerly, and where it declines the caller runs full rows. Trap: rows that
+share nothing are the caller's to group. Given two requests at once it finds no common start, and declines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from decider.errors import ConfigError, EngineError
+from decider.model.head import LabelHead
+from decider.model.load import LoadedModel
+from decider.plan.cost import CostModel
+from decider.plan.sharing import PrefixCost, suffix_chunks, worth_sharing
+from decider.run.executor import Logits
+from decider.run.measure import free_bytes
+from decider.run.prefix.cache import CachedDecoder, Prefix, cached_decoder
+from decider.run.prefix.fork import fork_cache
+from decider.run.prefix.prices import measure_prices
+from decider.run.prefix.probe import CacheSize, probe
+from decider.tokens.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixLimits:
+    """When a prefix is too short, and how much of it is forked at a time. Raises ConfigError for a limit below 1."""
+
+    min_prefix_tokens: int = 64
+    fork_bytes: int = 8 * 2**30
+    """Most bytes of one fork; it also takes at most half of the device's free memory."""
+    suffix_tokens: int = 65_536
+    """Most padded suffix tokens of one forward; a single row is never refused for it."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{field.name} is {value!r:.60}; it must be a whole number of at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixStats:
+    """Counts since the `SharedPrefix` was made."""
+
+    shared_calls: int = 0
+    shared_rows: int = 0
+    declined_calls: int = 0
+    prefix_tokens: int = 0
+    """Tokens of prefixes, each run once."""
+    suffix_forwards: int = 0
+    suffix_tokens: int = 0
+    """Real tokens of suffixes."""
+    padded_suffix_tokens: int = 0
+    unknown_tensors: int = 0
+    """Tensors under a name that is not known, forked because they hold a batch of 1; counted once a fork."""
+
+    def __add__(self, other: PrefixStats) -> PrefixStats:
+        return PrefixStats(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A call that is to be shared."""
+
+    prefix_tokens: int
+    chunks: tuple[tuple[int, ...], ...]
+    """Indices of rows, those of longer suffixes first."""
+
+
+def common_prefix(rows: Sequence[Row]) -> int:
+    """Tokens that all `rows` start with, at most the `prefix_tokens` of any; 0 for no rows."""
+    if not rows:
+        return 0
+    first, most = rows[0].ids, min(row.prefix_tokens for row in rows)
+
+    def shared(n_tokens: int) -> bool:
+        start = first[:n_tokens]
+        return all(row.ids[:n_tokens] == start for row in rows)
+
+    if shared(most):
+        return most
+    # `least` tokens are shared, `most` are not.
+    least = 0
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (middle, most) if shared(middle) else (least, middle)
+    return least
+
+
+class SharedPrefix:
+    """Runs rows of one model by their common prefix, where that is possible and pays.
+
+    Making one runs a few short forwards; a model whose cache fails them is never shared, and `refusal` says why. One
+    call at a time, under the caller's lock and with its device current.
+    """
+
+    def __init__(self, loaded: LoadedModel, head: LabelHead, limits: PrefixLimits) -> None:
+        self._loaded = loaded
+        self._head = head
+        self._limits = limits
+        self._device = torch.device(loaded.device)
+        self._cost: PrefixCost | None = None
+        self._stats = PrefixStats()
+        self._ready: tuple[CachedDecoder, CacheSize] | None = None
+        self._refusal: str | None = None
+        try:
+            decoder = cached_decoder(loaded)
+            self._ready = decoder, probe(decoder, head)
+        except EngineError as error:
+            self._refusal = str(error)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why this model is never shared; None where it can be."""
+        return self._refusal
+
+    @property
+    def stats(self) -> PrefixStats:
+        """Counts up to now."""
+        return self._stats
+
+    @property
+    def cost(self) -> PrefixCost | None:
+        """Prices of the gate; None before they are measured or given."""
+        return self._cost
+
+    def set_cost(self, cost: PrefixCost) -> None:
+        """Gate by these prices from now on."""
+        self._cost = cost
+
+    def measure(self, full: CostModel) -> None:
+        """Measure the prices of sharing beside those of full rows. Does nothing for a model that is never shared."""
+        if self._ready is not None:
+            self._cost = measure_prices(self._ready[0], full)
+
+    @torch.inference_mode()
+    def label_logits(
+        self, rows: Sequence[Row], *, full_ms: float | None = None, gate: bool = True
+    ) -> list[Logits] | None:
+        """One array [slots, labels] a row, in the order given and the caller's own; None if it declines.
+
+        `full_ms` is the price of the full rows' own plan, as `worth_sharing` takes it. `gate=False` leaves out only the
+        question whether sharing pays; it is for verification and measurement.
+        """
+        plan = self._plan(rows, full_ms, gate=gate)
+        if isinstance(plan, str):
+            self._stats += PrefixStats(declined_calls=1)
+            return None
+        assert self._ready is not None
+        decoder, _ = self._ready
+        ids = torch.tensor([rows[0].ids[: plan.prefix_tokens]], device=self._device)
+        prefix = decoder.run_prefix(ids)
+        logits = [self._run_chunk(decoder, prefix, [rows[index] for index in chunk]) for chunk in plan.chunks]
+        self._stats += PrefixStats(shared_calls=1, shared_rows=len(rows), prefix_tokens=plan.prefix_tokens)
+        return _in_order(rows, plan.chunks, torch.cat(logits).cpu())
+
+    def why_not(self, rows: Sequence[Row], *, full_ms: float | None = None, gate: bool = True) -> str | None:
+        """Why `label_logits` would decline `rows`, in a few words; None if it would run them."""
+        plan = self._plan(rows, full_ms, gate=gate)
+        return plan if isinstance(plan, str) else None
+
+    def _plan(self, rows: Sequence[Row], full_ms: float | None, *, gate: bool) -> _Plan | str:
+        if self._ready is None:
+            return self._refusal or ""
+        if len(rows) < 2:
+            return "one row shares its prefix with nothing"
+        n_prefix = common_prefix(rows)
+        if n_prefix < self._limits.min_prefix_tokens:
+            return f"a common prefix of {n_prefix} tokens is below min_prefix_tokens ({self._limits.min_prefix_tokens})"
+        lengths = [len(row.ids) - n_prefix for row in rows]
+        most_rows = self._budget() // self._ready[1].row_bytes(n_prefix + max(lengths))
+        if most_rows < 1:
+            return f"a fork of one row does not fit the budget of {self._budget():,} bytes"
+        chunks = suffix_chunks(lengths, max_tokens=self._limits.suffix_tokens, max_rows=most_rows)
+        if gate:
+            if self._cost is None:
+                return "prices are not measured yet"
+            padded = sum(len(chunk) * lengths[chunk[0]] for chunk in chunks)
+            if not worth_sharing(n_prefix, padded, len(rows), self._cost, n_forwards=len(chunks), full_ms=full_ms):
+                return "full rows are faster"
+        return _Plan(n_prefix, chunks)
+
+    def _budget(self) -> int:
+        free = free_bytes(self._device)
+        return self._limits.fork_bytes if free is None else min(self._limits.fork_bytes, free // 2)
+
+    def _run_chunk(self, decoder: CachedDecoder, prefix: Prefix, rows: Sequence[Row]) -> Tensor:
+        """Logits [slots, labels] of all slots of `rows`, which come longest first."""
+        start = prefix.n_tokens
+        suffixes = [row.ids[start:] for row in rows]
+        length = len(suffixes[0])
+        # Padding lies behind every slot of its row, and all layers are causal, so any token will do.
+        padded = [(*suffix, *(0,) * (length - len(suffix))) for suffix in suffixes]
+        places: list[int] = []
+        for place, row in enumerate(rows):
+            assert row.slots[0] >= start, (row.slots, start)
+            places.extend(place * length + slot - start for slot in row.slots)
+        fork = fork_cache(prefix.cache, len(rows))
+        hidden = decoder.run_suffixes(torch.tensor(padded, device=self._device), fork.cache, start)
+        self._stats += PrefixStats(
+            suffix_forwards=1,
+            suffix_tokens=sum(map(len, suffixes)),
+            padded_suffix_tokens=len(rows) * length,
+            unknown_tensors=len(fork.unknown),
+        )
+        return self._head(hidden.flatten(0, 1).index_select(0, torch.tensor(places, device=self._device)))
+
+
+def _in_order(rows: Sequence[Row], chunks: Sequence[Sequence[int]], logits: Tensor) -> list[Logits]:
+    """Cut `logits`, which has the slots of all rows in the order of `chunks`, into an array for each row."""
+    results: dict[int, Logits] = {}
+    start = 0
+    for index in (index for chunk in chunks for index in chunk):
+        stop = start + len(rows[index].slots)
+        results[index] = logits[start:stop].numpy().copy()
+        start = stop
+    return [results[index] for index in range(len(rows))]
