@@ -115,7 +115,7 @@ def test_measured_prices_are_prices_of_this_model(tiny_folder: TinyFolder, famil
     cost = shared.cost
     assert cost is not None
     assert cost.full == full
-    assert cost.prefix.launch_ms + 256 * cost.prefix.token_ms > 0.05
+    assert cost.prefix.launch_ms + 128 * cost.prefix.token_ms > 0.05
     assert min(cost.prefix.token_ms, cost.suffix.token_ms) >= full.token_ms
     rows = make_rows(20, (3, 4))
     assert shared.why_not(rows, full_ms=1e9) is None

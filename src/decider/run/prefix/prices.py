@@ -19,7 +19,7 @@ from decider.run.prefix.cache import CachedDecoder
 from decider.run.prefix.fork import fork_cache
 
 # Tokens of the longest prefix that is timed, and the rows of a fork: few and many.
-_TIMED = {"cpu": (256, (1, 4))}
+_TIMED = {"cpu": (128, (1, 4))}
 _TIMED_ELSEWHERE = (2048, (2, 16))
 
 Point = tuple[int, int, int]
@@ -68,7 +68,7 @@ def fit(points: Sequence[Point], timed_ms: Sequence[float]) -> tuple[CostModel, 
 def _time(device: torch.device, work: Work) -> float:
     # The first run allocates and tunes.
     work()
-    return milliseconds(device, work, repeats=5)
+    return milliseconds(device, work)
 
 
 def _zeros(n_rows: int, n_tokens: int, device: torch.device) -> torch.Tensor:
