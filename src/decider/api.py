@@ -105,7 +105,8 @@ class Decider:
         say: Say | None = None,
     ) -> None:
         arguments = {
-            "model": None if model is None else str(model),
+            # Absolute, because a Path never means the embedded model, whatever it is called.
+            "model": os.path.abspath(os.path.expanduser(model)) if isinstance(model, Path) else model,
             "gguf_file": gguf_file,
             "device": device,
             "executor": executor,
@@ -114,9 +115,13 @@ class Decider:
             "truncate": truncate,
             "max_state_tokens": max_state_tokens,
         }
+        if config is not None and not isinstance(config, (str, Path)):
+            raise ConfigError(f"config is {show(config)}; it must be the path of a TOML file")
+        if limits is not None and not isinstance(limits, Limits):
+            raise ConfigError(f"limits is {show(limits)}; it must be a decider.questions.limits.Limits")
         settings = load_settings(arguments, environ=os.environ, file=None if config is None else Path(config))
         self._settings = settings
-        self._limits = limits or DEFAULT_LIMITS
+        self._limits = DEFAULT_LIMITS if limits is None else limits
         self._stack = assemble(settings, say or _say_on_stderr)
         self._engine = Engine(self._stack.executor)
 
@@ -178,12 +183,17 @@ class Decider:
     def system_one(self, request: Mapping[str, object] | str | bytes) -> dict[str, object]:
         """Answer a wire request (a mapping, or its JSON) with the wire response."""
         parsed = parse_request(request, self._limits)
-        served = {self.name, MODEL_ALIAS, self._stack.folder.name, self._settings.model}
-        if parsed.model is not None and parsed.model not in served:
-            raise QuestionError(
-                f"unknown model {parsed.model!r}; this one is {self.name!r} (alias {MODEL_ALIAS!r})", loc=("model",)
-            )
+        self.check_model(parsed)
         return self._answer([parsed])[0].to_wire()
+
+    def check_model(self, request: Request) -> None:
+        """Raises QuestionError if `request` names another model than this one."""
+        served = {self.name, MODEL_ALIAS, self._stack.folder.name, self._settings.model}
+        if request.model is not None and request.model not in served:
+            raise QuestionError(
+                f"unknown model {show(request.model)}; this one is {self.name!r} (alias {MODEL_ALIAS!r})",
+                loc=("model",),
+            )
 
     def decide(self, context: object, questions: Mapping[str, object], *, independent: bool = False) -> Answers:
         """The plain form: question text → `{"type": "choice", "options": […]}`, `{"type": "bool"}` or

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
@@ -31,6 +32,9 @@ from decider.tokens.rows import RowBuilder
 from decider.tokens.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
+
+DTYPE_KEYS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+"""How `x_calibration` calls a dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,16 @@ def make_executor(name: str, loaded: LoadedModel, head: LabelHead, attention: Pi
     return grid
 
 
+def _check_vocabulary(tokenizer: Tokenizer, loaded: LoadedModel) -> None:
+    """Raises ModelError if a text could be given a token id that the model has no embedding for."""
+    rows = int(cast("torch.nn.Embedding", loaded.module.get_input_embeddings()).weight.shape[0])
+    if tokenizer.largest_id >= rows:
+        raise ModelError(
+            f"the tokenizer of {loaded.name!r} has token ids up to {tokenizer.largest_id} and the model only {rows} "
+            "embeddings; use the tokenizer.json that belongs to the weights"
+        )
+
+
 def assemble(settings: Settings, say: Say) -> Stack:
     """Build the stack. `say` receives progress lines. Raises SetupError's subclasses; see `decider.errors`."""
     folder = resolve(settings.model, gguf_file=settings.gguf_file, cache=cache_dir(), say=say)
@@ -93,8 +107,12 @@ def assemble(settings: Settings, say: Say) -> Stack:
     device = pick_device(settings.device)
     dtype, attention = pick_dtype(settings.executor, device.value), pick_attention(settings.executor)
     loaded = load_module(folder, device=device.value, dtype=dtype.value, attention=attention.value)
+    _check_vocabulary(tokenizer, loaded)
     head = label_head(loaded, labels.ids)
     check_head(loaded, head, labels.ids)
+    key = DTYPE_KEYS[dtype.value]
+    if config.x_calibration and key not in config.x_calibration:
+        say(f"x_calibration has no entry for {key}; the plain temperatures are used")
     builder = RowBuilder(
         tokenizer,
         labels,
@@ -115,4 +133,4 @@ def assemble(settings: Settings, say: Say) -> Stack:
             "labels", str(len(labels.ids)), "label strings that are one token; the largest Choice this model can answer"
         ),
     )
-    return Stack(folder, config, layout, builder, chat_fault, executor, picks)
+    return Stack(folder, config.for_dtype(key), layout, builder, chat_fault, executor, picks)

@@ -25,10 +25,20 @@ class Engine:
         """Log-probabilities, float64 [n_options], of each slot of each row, in order; () for no rows.
 
         `temperature` is one number, one a row, or one a slot of each row. Raises ConfigError before any forward if its
-        lengths do not fit, EngineError if the model returns a logit that is not finite.
+        lengths do not fit, EngineError if memory runs out or the model returns a logit that is not finite.
         """
         spread = spread_temperature(temperature, [len(row.slots) for row in rows])
-        logits = self.executor.label_logits(rows)
+        try:
+            logits = self.executor.label_logits(rows)
+        except (MemoryError, RuntimeError) as error:
+            # On a CPU torch has no class of its own for it.
+            if not isinstance(error, MemoryError) and "memory" not in str(error):
+                raise
+            longest = max(len(row.ids) for row in rows)
+            raise EngineError(
+                f"out of memory in a forward ({self.executor.describe()}; the longest row has {longest:,} tokens); "
+                "shorten the state, set max_state_tokens, or use --executor grid, which keeps no score matrix"
+            ) from error
         assert len(logits) == len(rows), (len(logits), len(rows))
         try:
             return tuple(

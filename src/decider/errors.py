@@ -20,6 +20,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 
+def printable(text: str) -> str:
+    """`text` with every control and other unprintable character escaped, so that it cannot steer a terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
 class DeciderError(Exception):
     """Base of everything this package raises on purpose. `status` is the HTTP status a server answers with."""
 
@@ -37,7 +42,7 @@ class InputError(DeciderError):
         self.loc = loc
 
     def __str__(self) -> str:
-        where = ".".join(str(part) for part in self.loc)
+        where = ".".join(printable(str(part)) for part in self.loc)
         return f"{where}: {self.message}" if where else self.message
 
 

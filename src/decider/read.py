@@ -57,7 +57,9 @@ def log_probabilities(logits: NDArray[np.floating], n_options: int, temperature:
     own = logits[:n_options].astype(np.float64)
     if not np.isfinite(own).all():
         raise FloatingPointError(f"the model returned a non-finite logit among {n_options} options")
-    scaled = (own - own.max()) / temperature
+    # At a tiny temperature the losers' logits overflow to −inf, which is their limit.
+    with np.errstate(over="ignore"):
+        scaled = (own - own.max()) / temperature
     return np.asarray(scaled - np.log(np.exp(scaled).sum()))
 
 
@@ -67,7 +69,12 @@ def probabilities(logits: NDArray[np.floating], n_options: int, temperature: flo
 
 
 def normalise_levels(log_p_yes: Sequence[float]) -> Float64Array:
-    """P(level i) = P(yes)_i / Σ P(yes) of isolated levels, in log space so that tiny values do not vanish."""
+    """P(level i) = P(yes)_i / Σ P(yes) of isolated levels, in log space so that tiny values do not vanish.
+
+    Uniform where every P(yes) is 0.
+    """
     logs = np.asarray(log_p_yes, dtype=np.float64)
+    if np.isneginf(logs).all():
+        return np.full(len(logs), 1 / len(logs))
     weights = np.exp(logs - logs.max())
     return np.asarray(weights / weights.sum())

@@ -7,7 +7,7 @@ never fall back to a default in silence, so unknown keys, in the file and as `DE
 from __future__ import annotations
 
 import difflib
-import math
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -81,17 +81,19 @@ def load_settings(arguments: Mapping[str, object], *, environ: Mapping[str, str]
 
 def check_temperature(value: object, *, what: str = "temperature") -> float:
     """`value` as a float. Raises ConfigError unless it is a finite number above 0 (a boolean is none)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
-        raise ConfigError(f"{what} is {value!r}; it must be a finite number above 0, for example 1.0")
+    # An integer may be too large for `math.isfinite`; NaN fails both comparisons.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= sys.float_info.max:
+        raise ConfigError(f"{what} is {_shown(value)}; it must be a finite number above 0, for example 1.0")
     return float(value)
 
 
 def _from_file(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the settings file {path}: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    # Numbers of thousands of digits and deep nesting raise their own.
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the settings file {path} is not valid TOML: {error}") from error
 
 
@@ -112,7 +114,7 @@ def _parse_word(key: str, text: str, variable: str) -> object:
             return TRUE_WORDS[text.strip().lower()]
         return kind(text) if kind else text
     except (KeyError, ValueError) as error:
-        wanted = "true or false" if kind is bool else "a number"
+        wanted = {bool: "true or false", int: "a whole number"}.get(kind or str, "a number")
         raise ConfigError(f"{variable} is {text!r}; it must be {wanted}") from error
 
 
@@ -123,10 +125,20 @@ def _checked(key: str, value: object, source: str) -> object:
         hint = f"did you mean {near[0]!r}?" if near else f"known settings: {', '.join(SETTING_TYPES)}"
         raise ConfigError(f"unknown setting {key!r} ({source}); {hint}")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return check_temperature(value, what=key)
+    if kind is str and value == "":
+        raise ConfigError(f"setting {key!r} is empty ({source}); give a value, or leave it out")
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ConfigError(f"setting {key!r} is {value!r} ({source}); it must be of type {kind.__name__}")
+        raise ConfigError(f"setting {key!r} is {_shown(value)} ({source}); it must be of type {kind.__name__}")
     return value
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} of thousands of digits"
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 assert set(SETTING_TYPES) == {field.name for field in fields(Settings)} - {"sources"}

@@ -23,6 +23,7 @@ from decider import (
     Choice,
     ConfigError,
     Decider,
+    EngineError,
     Noul,
     Question,
     QuestionError,
@@ -32,6 +33,8 @@ from decider import (
     TooLargeError,
 )
 from decider.api import Answers
+from decider.engine import Engine
+from decider.tokens.rows import Row
 
 TinyFolder = Callable[[str], Path]
 STATE = "My card was charged twice for order 4417."
@@ -219,6 +222,66 @@ def test_decide_is_one_joint_row_unless_told_otherwise(decider: Decider) -> None
     }
     assert flat(joint) == flat(decider.ask(STATE, asked, independent=False))
     assert flat(apart) == flat(decider.ask(STATE, asked))
+
+
+def test_calibration_follows_the_dtype(tiny_folder: TinyFolder, tmp_path: Path, decider: Decider) -> None:
+    for file in tiny_folder("llama").iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    config = tmp_path / "decider_config.json"
+    config.write_text('{"temperature": 2, "x_calibration": {"fp32": {"temperature": 4}}}')
+    assert Decider(tmp_path, device="cpu").ask(STATE, QUESTIONS).noul("urgent") == decider.ask(
+        STATE, QUESTIONS, temperature=4.0
+    ).noul("urgent")
+    config.write_text('{"temperature": 2, "x_calibration": {"fp8": {"temperature": 4}}}')
+    said: list[str] = []
+    plain = Decider(tmp_path, device="cpu", say=said.append).ask(STATE, QUESTIONS).noul("urgent")
+    assert plain == decider.ask(STATE, QUESTIONS, temperature=2.0).noul("urgent")
+    assert any("no entry for fp32" in line for line in said)
+
+
+def test_a_path_never_means_the_embedded_model(
+    tiny_folder: TinyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "default").mkdir()
+    for file in tiny_folder("llama").iterdir():
+        (tmp_path / "default" / file.name).symlink_to(file)
+    (tmp_path / "default" / "decider_config.json").write_text('{"version": "9"}')
+    monkeypatch.chdir(tmp_path)
+    assert Decider(Path("default"), device="cpu").name == "decider-9"
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_refused(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    for file in tiny_folder("llama").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    spec = json.loads((tmp_path / "tokenizer.json").read_text())
+    token = {**spec["added_tokens"][0], "id": 1024, "content": "ZZTOP", "special": False}
+    # Ids of added tokens follow on, so the gap up to the embedding's size is filled.
+    used = len(spec["model"]["vocab"])
+    spec["added_tokens"] += [{**token, "id": index, "content": f"ZZ{index}"} for index in range(used, 1024)] + [token]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+    with pytest.raises(SetupError, match="token ids up to 1024"):
+        Decider(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("fault", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")])
+def test_memory_that_runs_out_is_an_engine_error(fault: Exception) -> None:
+    class Full:
+        def label_logits(self, _rows: object) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+            raise fault
+
+        def describe(self) -> str:
+            return "full"
+
+    with pytest.raises(EngineError, match=r"out of memory.*max_state_tokens"):
+        Engine(Full()).score([Row((1, 2), (1,), (2,), 1)])
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [("config", 3), ("limits", 3), ("limits", {}), ("temperature", 10**400)]
+)
+def test_arguments_of_another_type_are_refused(argument: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=argument):
+        Decider(**{argument: value})  # type: ignore[arg-type]
 
 
 def test_a_model_without_a_chat_template_refuses_chat(tiny_folder: TinyFolder, tmp_path: Path) -> None:

@@ -74,6 +74,53 @@ def test_closed_standard_input_is_said() -> None:
     assert_fault(done, "standard input is closed")
 
 
+def test_output_is_utf_8_whatever_the_locale(tiny_folder: TinyFolder) -> None:
+    request = json.dumps({"state": "x", "questions": {"é😀": {"type": "noul", "instructions": "Is it?"}}})
+    for form in (["--json"], []):
+        done = decider("ask", "-", *form, "--model", str(tiny_folder("llama")), stdin=request, PYTHONIOENCODING="ascii")
+        assert done.returncode == 0, done.stderr
+        assert "é😀" in done.stdout
+
+
+def test_a_callers_text_cannot_steer_the_terminal(tiny_folder: TinyFolder) -> None:
+    question = {"type": "choice", "criteria": ["a\u001b]0;pwn", "b"]}
+    shown = decider(
+        "ask",
+        "-",
+        "--model",
+        str(tiny_folder("llama")),
+        stdin=json.dumps({"state": "x", "questions": {"q\u001b[31m": question}}),
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "\x1b" not in shown.stdout
+    assert "pwn" in shown.stdout
+    fault = decider("ask", "-", stdin=json.dumps({"state": "x", "questions": {"q\u001b[31m\nrow": {"type": "box"}}}))
+    assert_fault(fault, "box")
+    assert "\x1b" not in fault.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("form", ["--json", "--truncate"])
+def test_a_full_disk_is_one_line(tiny_folder: TinyFolder, form: str) -> None:
+    command = f"{sys.executable} -m decider.cli ask - {form} --model {tiny_folder('llama')} > /dev/full"
+    done = subprocess.run(
+        ["bash", "-c", command], input=json.dumps(GOOD), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert_fault(done, "cannot write the output")
+
+
+def test_a_configured_model_must_be_the_one_asked_for(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    for file in tiny_folder("llama").iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "decider_config.json").write_text('{"version": "9"}')
+    served = decider(
+        "ask", "-", "--json", stdin=json.dumps({**GOOD, "model": "decider-9"}), DECIDER_MODEL=str(tmp_path)
+    )
+    assert served.returncode == 0, served.stderr
+    other = decider("ask", "-", "--json", stdin=json.dumps({**GOOD, "model": "zzz"}), DECIDER_MODEL=str(tmp_path))
+    assert_fault(other, "unknown model 'zzz'")
+
+
 def test_the_requests_model_is_loaded_unless_an_option_names_one(tiny_folder: TinyFolder) -> None:
     named = json.dumps({**GOOD, "model": str(tiny_folder("llama"))})
     done = decider("ask", "-", "--json", stdin=named)

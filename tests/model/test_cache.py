@@ -6,12 +6,22 @@ Trap: an unfinished draft is as large as a model, so what fails must leave none 
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from decider.errors import ModelError
 from decider.model.cache import cache_dir, publish
+
+
+def test_only_drafts_of_a_process_long_gone_are_swept(tmp_path: Path) -> None:
+    old, young = tmp_path / ".target-old", tmp_path / ".target-young"
+    for draft in (old, young):
+        draft.mkdir()
+    os.utime(old, (1, 1))
+    publish(tmp_path / "target", lambda draft: (draft / "whole").touch())
+    assert (old.exists(), young.exists()) == (False, True)
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:

@@ -91,3 +91,20 @@ def test_published_files_are_readable_by_other_users(tmp_path: Path) -> None:
     target = publish(tmp_path / "target", fill)
     assert [path.stat().st_mode & 0o777 for path in (target, target / "inner")] == [0o755, 0o755]
     assert (target / "inner" / "model.safetensors").stat().st_mode & 0o777 == 0o644
+
+
+def test_layers_of_families_with_other_names_are_counted_too(tmp_path: Path) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    GPT2LMHeadModel(GPT2Config(n_layer=3, n_embd=32, n_head=2, vocab_size=64)).save_pretrained(tmp_path)
+    config = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(config.replace('"n_layer": 3', '"n_layer": 1'))
+    with pytest.raises(ModelError, match="layer weights that GPT2LMHeadModel does not use"):
+        load(tmp_path)
+
+
+def test_a_junk_file_of_weights_is_refused(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    shutil.copy(tiny_folder("llama") / "config.json", tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"junk")
+    with pytest.raises(ModelError, match="cannot load 'tiny'"):
+        load(tmp_path)

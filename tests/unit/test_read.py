@@ -53,6 +53,17 @@ def test_isolated_levels_survive_tiny_probabilities() -> None:
     np.testing.assert_allclose(normalise_levels([-2000.0, -2000.0 + math.log(3)]), [0.25, 0.75])
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-320, 1e300])
+def test_extreme_temperatures_reach_their_limits_without_a_warning(temperature: float) -> None:
+    ours = probabilities(np.array([1.0, 3.0, 2.0]), 3, temperature)
+    expected = [0, 1, 0] if temperature < 1 else [1 / 3] * 3
+    np.testing.assert_allclose(ours, expected)
+
+
+def test_levels_that_all_vanish_are_uniform() -> None:
+    assert normalise_levels([-math.inf, -math.inf]).tolist() == [0.5, 0.5]
+
+
 def test_one_temperature_spreads_over_all_slots() -> None:
     assert spread_temperature(2, [1, 3]) == ((2.0,), (2.0, 2.0, 2.0))
     assert spread_temperature([1.0, [2.0, 3.0]], [2, 2]) == ((1.0, 1.0), (2.0, 3.0))

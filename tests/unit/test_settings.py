@@ -28,6 +28,12 @@ def test_arguments_win_over_environment_over_file(tmp_path: Path) -> None:
     assert settings.sources["truncate"] == "default"
 
 
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    file = tmp_path / "decider.toml"
+    file.write_text('device = "cpu"\n', encoding="utf-8-sig")
+    assert load_settings({}, environ={}, file=file).device == "cpu"
+
+
 def test_a_false_argument_overrides_a_true_variable() -> None:
     assert load_settings({"truncate": False}, environ={"DECIDER_TRUNCATE": "yes"}).truncate is False
     assert load_settings({}, environ={"DECIDER_TRUNCATE": "1", "DECIDER_MAX_STATE_TOKENS": "9"}).max_state_tokens == 9
@@ -39,7 +45,8 @@ def test_a_false_argument_overrides_a_true_variable() -> None:
         ({"DECIDER_MODLE": "x"}, "did you mean 'model'"),
         ({"DECIDER_TRUNCATE": "maybe"}, "DECIDER_TRUNCATE is 'maybe'"),
         ({"DECIDER_TEMPERATURE": "hot"}, "must be a number"),
-        ({"DECIDER_MAX_STATE_TOKENS": "1.5"}, "must be a number"),
+        ({"DECIDER_MAX_STATE_TOKENS": "1.5"}, "must be a whole number"),
+        ({"DECIDER_MODEL": ""}, "setting 'model' is empty"),
         ({"DECIDER_MAX_STATE_TOKENS": "0"}, "at least 1"),
         ({"DECIDER_CONFIG": "/nowhere/decider.toml"}, "cannot read the settings file"),
     ],
@@ -57,6 +64,9 @@ def test_a_bad_variable_is_refused(environ: dict[str, str], said: str) -> None:
         ("max_state_tokens = true", "must be of type int"),
         ("sources = 1", "unknown setting 'sources'"),
         ("model =", "not valid TOML"),
+        ("temperature = 1" + 400 * "0", "temperature is 1000"),
+        ("temperature = 1" + 5000 * "0", "not valid TOML"),
+        ("model = " + 5000 * "[", "not valid TOML"),
     ],
 )
 def test_a_bad_file_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -7,12 +7,13 @@ error, and a request is checked before torch is imported, so that a typing error
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from decider.errors import DeciderError
+from decider.errors import DeciderError, printable
 
 EXIT_FAULT = 2
 EXIT_INTERRUPTED = 130
@@ -55,17 +56,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Read when torch is loaded, so set before. Threads that spin while they wait slow each other many times over on a
     # machine that does anything else (measured: docs/log.md).
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Option names are any Unicode, and JSON is UTF-8 whatever the locale says.
+        sys.stdout.reconfigure(encoding="utf-8")
     parsed = build_parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = parsed.run
     try:
-        return run(parsed)
+        status = run(parsed)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
     except DeciderError as error:
-        print(f"decider: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return EXIT_FAULT
+        return _fault(str(error))
     except BrokenPipeError:
         # The reader of a pipe has gone; pointing stdout at nothing keeps the interpreter's last flush from failing too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _fault(f"cannot write the output: {error.strerror or error}; free some space, or write elsewhere")
     except KeyboardInterrupt:
         print("decider: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _fault(message: str) -> int:
+    if sys.stderr is not None:
+        print(f"decider: error: {printable(' '.join(message.split()))}", file=sys.stderr)
+    return EXIT_FAULT

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import codecs
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from decider.cli import add_model_options
 from decider.errors import SchemaError, TooLargeError
 from decider.questions.limits import Limits
 from decider.questions.wire import parse_request
+from decider.settings import load_settings
 
 # A request may name the model to load; these names mean "whatever is served".
 SERVED_NAMES = ("jev-latest", "decider-dev")
@@ -44,9 +46,11 @@ def run(parsed: argparse.Namespace) -> int:
     from decider.api import Decider
     from decider.cli.table import print_table
 
-    named = None if request.model in SERVED_NAMES else request.model
+    file = None if parsed.config is None else Path(parsed.config)
+    configured = load_settings({}, environ=os.environ, file=file).model
+    named = None if request.model in SERVED_NAMES or configured is not None else request.model
     decider = Decider(
-        parsed.model or named,
+        named if parsed.model is None else parsed.model,
         gguf_file=parsed.gguf_file,
         device=parsed.device,
         executor=parsed.executor,
@@ -55,6 +59,9 @@ def run(parsed: argparse.Namespace) -> int:
         truncate=parsed.truncate,
         config=parsed.config,
     )
+    # --model wins over whatever the request names; a configured model must be the one that is asked for.
+    if parsed.model is None:
+        decider.check_model(request)
     answers = decider.answer(request)
     if parsed.json:
         print(json.dumps(answers.to_wire(), ensure_ascii=False, allow_nan=False))

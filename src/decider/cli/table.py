@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decider.api import Answers
+from decider.errors import printable
 from decider.questions.answers import Answer, ChoiceAnswer, ScoreAnswer
 from decider.questions.request import Request
 
@@ -53,12 +54,14 @@ def print_table(request: Request, answers: Answers) -> None:
         kind = request.questions[question_id].kind
         cut = "  (the state was cut)" if answer.truncated else ""
         console.print(
-            Text(question_id, style="bold"), Text(kind, style="dim"), Text(verdict(answer) + cut, style="bold cyan")
+            Text(printable(question_id), style="bold"),
+            Text(kind, style="dim"),
+            Text(printable(verdict(answer)) + cut, style="bold cyan"),
         )
         table = Table.grid(padding=(0, 1))
         rows = list(options(answer))
         for name, probability in rows[:MAX_OPTIONS_SHOWN]:
-            shown = name if len(name) <= 48 else name[:47] + "…"
+            shown = printable(name if len(name) <= 48 else name[:47] + "…")
             table.add_row("  ", Text(shown), Text(f"{probability:.3f}"), Text(bar(probability), style="cyan"))
         console.print(table)
         if len(rows) > MAX_OPTIONS_SHOWN:

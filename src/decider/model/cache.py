@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +16,13 @@ import platformdirs
 
 from decider.errors import ModelError
 
+ABANDONED_S = 6 * 3600
+
 
 def cache_dir() -> Path:
     """`$DECIDER_CACHE`, else this system's usual place for a user's caches."""
     asked = os.environ.get("DECIDER_CACHE")
-    return Path(asked).expanduser() if asked else Path(platformdirs.user_cache_dir("decider"))
+    return Path(os.path.expanduser(asked)) if asked else Path(platformdirs.user_cache_dir("decider"))
 
 
 def publish(target: Path, fill: Callable[[Path], object]) -> Path:
@@ -31,6 +34,7 @@ def publish(target: Path, fill: Callable[[Path], object]) -> Path:
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(target)
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
         raise ModelError(f"cannot write to the cache {target.parent}: {error.strerror}; set DECIDER_CACHE") from error
@@ -53,3 +57,10 @@ def _move(draft: Path, target: Path) -> None:
     except OSError:
         if not target.is_dir():
             raise
+
+
+def _sweep(target: Path) -> None:
+    """Remove drafts of `target` that a killed process left; a younger one may still be at work."""
+    for draft in target.parent.glob(f".{target.name}-*"):
+        if time.time() - draft.stat().st_mtime > ABANDONED_S:
+            shutil.rmtree(draft, ignore_errors=True)

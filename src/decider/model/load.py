@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from decider.errors import DeviceError, ModelError
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 # Towers for images and sound, heads for other tasks and the like may stay unused; a layer of the text model may not.
-_TEXT_LAYER = re.compile(r"^(?!.*(vision|visual|audio|mtp)).*\blayers\.\d+\.")
+_TEXT_LAYER = re.compile(r"^(?!.*(vision|visual|audio|mtp)).*\b(layers?|blocks?|h)\.\d+\.")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
@@ -54,15 +53,20 @@ def load_module(folder: ModelFolder, *, device: str, dtype: str, attention: str)
                 trust_remote_code=False,
                 output_loading_info=True,
             )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-            raise ModelError(f"cannot load {folder.name!r} from {folder.path}: {_first_line(error)}") from error
+        # Damaged files raise whatever their reader raises: struct.error, SafetensorError, and more.
+        except Exception as error:
+            raise ModelError(
+                f"cannot load {folder.name!r}: {_first_line(error)} ({type(error).__name__}); check its config.json "
+                "and its weights, or fetch it again"
+            ) from error
     # With `output_loading_info` it returns a pair, which its signature does not say.
     module, report = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded)
     lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if lacking:
         raise ModelError(
             f"{folder.name!r} lacks {len(lacking)} of its weights, or has them in another shape "
-            f"({', '.join(lacking[:3])}{', …' if len(lacking) > 3 else ''}); fetch the checkpoint again"
+            f"({', '.join(lacking[:3])}{', …' if len(lacking) > 3 else ''}); fetch the checkpoint "
+            "again, if it is a causal language model at all"
         )
     surplus = sorted(key for key in report["unexpected_keys"] if _TEXT_LAYER.search(key))
     if surplus:

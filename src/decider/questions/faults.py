@@ -26,7 +26,11 @@ def show(value: object) -> str:
         return repr(value)
     if isinstance(value, int):
         return repr(value) if abs(value) < 10**_MAX_CHARACTERS else f"an int of {value.bit_length():,} bits"
-    size = f" of length {len(value):,}" if isinstance(value, Sized) else ""
+    try:
+        size = f" of length {len(value):,}" if isinstance(value, Sized) else ""
+    # Arrays without dimensions have a length that raises, and a class may raise anything.
+    except Exception:  # noqa: BLE001
+        size = ""
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}{size}"
 

@@ -9,29 +9,32 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from decider.errors import ConfigError, InputError
 from decider.questions.faults import show
-from decider.questions.jsontext import JsonValue, loads
+from decider.questions.jsontext import loads
 from decider.questions.limits import DEFAULT_LIMITS
 from decider.tokens.table import Table
 
 CONFIG_NAME = "decider_config.json"
 
 _KINDS = ("choice", "noul", "score")
-_KEYS = (
-    "version",
-    "release_date",
-    "layout",
-    "chat_template",
+_TEMPERATURE_KEYS = (
     "temperature",
     "temperature_by_type",
     "temperature_by_options",
     "temperature_schema_first",
     "temperature_schema_first_by_type",
+)
+_KEYS = (
+    "version",
+    "release_date",
+    "layout",
+    "chat_template",
+    *_TEMPERATURE_KEYS,
     "neutralize_none",
     "isolated_levels",
     "schema_first",
@@ -80,10 +83,14 @@ class DeciderConfig:
     schema_first: bool = False
     schema_first_trained: bool = False
     images: bool = False
-    x_calibration: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=lambda: MappingProxyType({}))
-    """Calibration by dtype, as written; the temperature keys in it are checked."""
+    x_calibration: Mapping[str, Temperatures] = field(default_factory=lambda: MappingProxyType({}))
+    """Temperatures by dtype (`fp32`, `bf16`, …). An entry replaces the file's other temperatures as a whole."""
     warnings: tuple[str, ...] = ()
     """One sentence for each key of the file that is not known here."""
+
+    def for_dtype(self, dtype: str) -> DeciderConfig:
+        """This config with the temperatures of `dtype`, which stay the plain ones where the file has none for it."""
+        return replace(self, temperatures=self.x_calibration.get(dtype, self.temperatures))
 
 
 def load_config(folder: Path) -> DeciderConfig:
@@ -115,7 +122,7 @@ def load_config(folder: Path) -> DeciderConfig:
         schema_first_trained=table.flag("schema_first_trained", default=False),
         images=table.flag("images", default=False),
         x_calibration=_calibration(table),
-        warnings=tuple(f"{sentence}; it has no effect" for sentence in table.unknown(_KEYS)),
+        warnings=tuple(f"{sentence}; it has no effect" for sentence in _unknown(table)),
     )
 
 
@@ -151,16 +158,30 @@ def _by_type(table: Table, key: str) -> Mapping[str, float]:
 
 def _by_options(table: Table, key: str) -> OptionTemperature | None:
     fit = table.object(key, allowed=("a", "b", "min"))
-    return OptionTemperature(fit.number("a"), fit.number("b"), fit.positive("min", default=0.05)) if fit else None
+    if fit is None:
+        return None
+    by_options = OptionTemperature(fit.number("a"), fit.number("b"), fit.positive("min", default=0.05))
+    if not math.isfinite(by_options.at(DEFAULT_LIMITS.max_options)):
+        raise table.fault(key, f"so that a + b · ln(n) is finite up to {DEFAULT_LIMITS.max_options} options")
+    return by_options
 
 
-def _calibration(table: Table) -> Mapping[str, Mapping[str, JsonValue]]:
+def _calibration(table: Table) -> Mapping[str, Temperatures]:
+    return MappingProxyType({dtype: _temperatures(entry) for dtype, entry in _calibrated(table).items()})
+
+
+def _calibrated(table: Table) -> dict[str, Table]:
     dtypes = table.object("x_calibration") or Table(table.where, {})
-    checked: dict[str, Mapping[str, JsonValue]] = {}
+    entries = {}
     for dtype in dtypes.entries:
         entry = dtypes.object(dtype)
         if entry is None:
             raise dtypes.fault(dtype, "an object")
-        _temperatures(entry)
-        checked[dtype] = MappingProxyType(dict(entry.entries))
-    return MappingProxyType(checked)
+        entries[dtype] = entry
+    return entries
+
+
+def _unknown(table: Table) -> list[str]:
+    """One sentence for each unknown key, those inside a calibration included."""
+    inner = (entry.unknown(_TEMPERATURE_KEYS) for entry in _calibrated(table).values())
+    return [*table.unknown(_KEYS), *(sentence for sentences in inner for sentence in sentences)]

@@ -27,10 +27,13 @@ class Tokenizer:
     Nothing is added around a text (no BOS), nothing is padded or cut.
     """
 
-    __slots__ = ("_control", "_source", "_template", "_text", "control_tokens")
+    __slots__ = ("_control", "_source", "_template", "_text", "control_tokens", "largest_id")
 
     control_tokens: frozenset[str]
     """What `encode` keeps as text: special tokens, `<|…|>`, think marks, added tokens that the chat template spells."""
+
+    largest_id: int
+    """No text is given a larger token id."""
 
     def __init__(self, source: PreTrainedTokenizerFast) -> None:
         """Copy a fast `transformers` tokenizer; `source` itself is only kept to render its chat template.
@@ -45,6 +48,7 @@ class Tokenizer:
             token["content"]: token["id"] for token in spec["added_tokens"] if _is_control(token, self._template or "")
         }
         self.control_tokens = frozenset(controls)
+        self.largest_id = max(source.backend_tokenizer.get_vocab(with_added_tokens=True).values())
         self._control = _frozen(written)
         # Taking tokens out of `added_tokens` would renumber those that stay; special ones can be switched off in place.
         for token in spec["added_tokens"]:
@@ -78,7 +82,7 @@ class Tokenizer:
             reason = " ".join(str(error).split())[:200]
             raise ModelError(
                 f"the tokenizer in {str(folder)!r} cannot be loaded ({type(error).__name__}: {reason}); "
-                "the folder needs the tokenizer.json that belongs to the model"
+                "the folder needs a sound config.json and the tokenizer.json that belongs to the model"
             ) from error
         if not isinstance(source, PreTrainedTokenizerFast):
             raise ModelError(

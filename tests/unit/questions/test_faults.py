@@ -52,3 +52,12 @@ def test_located_prefixes_the_path() -> None:
 
     with pytest.raises(QuestionError, match=r"questions\.q\.criteria: no"), located("questions", "q"):
         fail()
+
+
+class NoLength:
+    def __len__(self) -> int:
+        raise TypeError("len() of unsized object")
+
+
+def test_a_value_whose_length_raises_is_still_shown() -> None:
+    assert show(NoLength()) == "a NoLength"

@@ -37,7 +37,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
-    calibration: dict[str, dict[str, JsonValue]] = {"fp8": {"temperature": 1.5, "platt": [1, 2]}, "bf16": {}}
+    calibration: dict[str, dict[str, JsonValue]] = {"fp8": {"temperature": 1.5}, "bf16": {}}
     content = {
         "version": "2b",
         "release_date": "2026-01-02",
@@ -66,8 +66,16 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         schema_first=True,
         schema_first_trained=True,
         images=True,
-        x_calibration=calibration,
+        x_calibration={"fp8": Temperatures(1.5), "bf16": Temperatures()},
     )
+
+
+def test_a_dtype_has_its_own_temperatures_and_unknown_keys_are_named(tmp_path: Path) -> None:
+    content = {"temperature": 2, "x_calibration": {"fp32": {"temprature": 1, "temperature": 5, "platt": [1, 2]}}}
+    config = load_config(write(tmp_path, content))
+    assert config.for_dtype("fp32").temperatures == Temperatures(5.0)
+    assert config.for_dtype("bf16").temperatures == Temperatures(2.0)
+    assert [("temprature" in line, "no effect" in line) for line in config.warnings] == [(True, True), (False, True)]
 
 
 @pytest.mark.parametrize(
@@ -127,6 +135,7 @@ BAD = [
     ({"schema_first_trained": 0}, "schema_first_trained is 0"),
     ({"images": []}, "images is a list of length 0; it must be true or false"),
     ({"x_calibration": [1]}, "x_calibration is"),
+    ({"temperature_by_options": {"a": 1e308, "b": 1e308}}, "finite up to 255 options"),
     ({"x_calibration": {"fp8": None}}, "x_calibration: fp8 is None; it must be an object"),
     ({"x_calibration": {"fp8": {"temperature": 0}}}, "x_calibration: fp8: temperature is 0"),
     ([], "holds a list of length 0; it must be a JSON object"),

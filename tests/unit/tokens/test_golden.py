@@ -1,6 +1,6 @@
 """Whole rows of published tokenizers, id by id, and the labels, from `tests/data/golden-layouts.json`.
 
-The Qwen2.5 rows need its tokenizer: set DECIDER_TEST_QWEN25 to a folder that holds it.
+The Qwen2.5 rows need its tokenizer: set QWEN25_TOKENIZER to a folder that holds it.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def prepare(folder: str, template: str | None) -> tuple[Tokenizer, LabelTable]:
 
 def folder_of(name: str, request: pytest.FixtureRequest) -> str:
     if name == "smollm2":
-        return os.environ.get("DECIDER_TEST_TOKENIZER") or str(request.getfixturevalue("embedded_folder"))
-    if "DECIDER_TEST_QWEN25" not in os.environ:
-        pytest.skip("DECIDER_TEST_QWEN25 names no folder with the tokenizer of Qwen2.5")
-    return os.environ["DECIDER_TEST_QWEN25"]
+        return str(request.getfixturevalue("embedded_folder"))
+    if "QWEN25_TOKENIZER" not in os.environ:
+        pytest.skip("QWEN25_TOKENIZER names no folder with the tokenizer of Qwen2.5")
+    return os.environ["QWEN25_TOKENIZER"]
 
 
 def param(value: Any, tokenizer: str, name: str) -> Any:
