@@ -24,7 +24,7 @@ from decider.questions.faults import located, show
 from decider.questions.limits import DEFAULT_LIMITS, Limits
 from decider.questions.request import Request, make_request
 from decider.questions.types import Question
-from decider.questions.wire import parse_plain, parse_request, response
+from decider.questions.wire import MODEL_ALIAS, parse_plain, parse_request, response
 from decider.read import Float64Array, normalise_levels
 from decider.run.device import Pick
 from decider.settings import check_temperature, load_settings
@@ -32,7 +32,6 @@ from decider.tokens.layout import Layout
 from decider.tokens.rows import Rows, Slot
 from decider.tokens.temperature import temperature_for
 
-MODEL_ALIAS = "jev-latest"
 YES = 1
 """A Noul's options are always (no, yes)."""
 

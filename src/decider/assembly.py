@@ -94,6 +94,7 @@ def _check_vocabulary(tokenizer: Tokenizer, loaded: LoadedModel) -> None:
 
 def assemble(settings: Settings, say: Say) -> Stack:
     """Build the stack. `say` receives progress lines. Raises SetupError's subclasses; see `decider.errors`."""
+    device = pick_device(settings.device)
     folder = resolve(settings.model, gguf_file=settings.gguf_file, cache=cache_dir(), say=say)
     config = load_config(folder.path)
     for warning in config.warnings:
@@ -104,7 +105,6 @@ def assemble(settings: Settings, say: Say) -> Stack:
     labels = label_table(tokenizer)
     frame, chat_fault = find_chat_frame(tokenizer, labels, needed=layout.chat)
 
-    device = pick_device(settings.device)
     dtype, attention = pick_dtype(settings.executor, device.value), pick_attention(settings.executor)
     loaded = load_module(folder, device=device.value, dtype=dtype.value, attention=attention.value)
     _check_vocabulary(tokenizer, loaded)

@@ -25,6 +25,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
+def first_line(error: BaseException) -> str:
+    """What another library's error says, cut to its first line; its class where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 class DeciderError(Exception):
     """Base of everything this package raises on purpose. `status` is the HTTP status a server answers with."""
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_models import FAMILIES
+from tiny_models import FAMILIES, link_checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from decider import (
@@ -140,8 +140,7 @@ def test_temperature_flattens_and_is_checked(decider: Decider) -> None:
 
 
 def test_configured_temperatures_are_used(tiny_folder: TinyFolder, tmp_path: Path, decider: Decider) -> None:
-    for file in tiny_folder("llama").iterdir():
-        (tmp_path / file.name).symlink_to(file)
+    link_checkpoint(tiny_folder("llama"), tmp_path)
     (tmp_path / "decider_config.json").write_text(
         json.dumps({"version": "t1", "temperature": 3.0, "temperature_by_type": {"noul": 0.5}, "isolated_levels": True})
     )
@@ -225,8 +224,7 @@ def test_decide_is_one_joint_row_unless_told_otherwise(decider: Decider) -> None
 
 
 def test_calibration_follows_the_dtype(tiny_folder: TinyFolder, tmp_path: Path, decider: Decider) -> None:
-    for file in tiny_folder("llama").iterdir():
-        (tmp_path / file.name).symlink_to(file)
+    link_checkpoint(tiny_folder("llama"), tmp_path)
     config = tmp_path / "decider_config.json"
     config.write_text('{"temperature": 2, "x_calibration": {"fp32": {"temperature": 4}}}')
     assert Decider(tmp_path, device="cpu").ask(STATE, QUESTIONS).noul("urgent") == decider.ask(
@@ -242,9 +240,7 @@ def test_calibration_follows_the_dtype(tiny_folder: TinyFolder, tmp_path: Path, 
 def test_a_path_never_means_the_embedded_model(
     tiny_folder: TinyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "default").mkdir()
-    for file in tiny_folder("llama").iterdir():
-        (tmp_path / "default" / file.name).symlink_to(file)
+    link_checkpoint(tiny_folder("llama"), tmp_path / "default")
     (tmp_path / "default" / "decider_config.json").write_text('{"version": "9"}')
     monkeypatch.chdir(tmp_path)
     assert Decider(Path("default"), device="cpu").name == "decider-9"
@@ -285,9 +281,7 @@ def test_arguments_of_another_type_are_refused(argument: str, value: object) -> 
 
 
 def test_a_model_without_a_chat_template_refuses_chat(tiny_folder: TinyFolder, tmp_path: Path) -> None:
-    for file in tiny_folder("llama").iterdir():
-        if "chat_template" not in file.name:
-            (tmp_path / file.name).symlink_to(file)
+    link_checkpoint(tiny_folder("llama"), tmp_path, without="chat_template")
     plain_only = Decider(tmp_path, device="cpu")
     assert plain_only.ask(STATE, QUESTIONS).noul("urgent").noul > 0
     with pytest.raises(QuestionError, match="no chat layout"):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tiny_models import link_checkpoint
 
 ROOT = Path(__file__).parents[2]
 TICKET = ROOT / "examples" / "ticket.json"
@@ -110,8 +111,7 @@ def test_a_full_disk_is_one_line(tiny_folder: TinyFolder, form: str) -> None:
 
 
 def test_a_configured_model_must_be_the_one_asked_for(tiny_folder: TinyFolder, tmp_path: Path) -> None:
-    for file in tiny_folder("llama").iterdir():
-        (tmp_path / file.name).symlink_to(file)
+    link_checkpoint(tiny_folder("llama"), tmp_path)
     (tmp_path / "decider_config.json").write_text('{"version": "9"}')
     served = decider(
         "ask", "-", "--json", stdin=json.dumps({**GOOD, "model": "decider-9"}), DECIDER_MODEL=str(tmp_path)
@@ -188,8 +188,7 @@ def test_a_bad_temperature_is_found_before_the_model_is_loaded(temperature: str)
 
 
 def test_a_bad_model_configuration_is_an_error_at_load(tiny_folder: TinyFolder, tmp_path: Path) -> None:
-    for file in tiny_folder("llama").iterdir():
-        (tmp_path / file.name).symlink_to(file)
+    link_checkpoint(tiny_folder("llama"), tmp_path)
     (tmp_path / "decider_config.json").write_text('{"temperature": 0}')
     assert_fault(decider("ask", "-", "--model", str(tmp_path), stdin=json.dumps(GOOD)), "temperature")
 

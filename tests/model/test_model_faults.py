@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import gguf
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -17,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from decider.errors import ModelError
 from decider.model.cache import publish
 from decider.model.embedded import embedded_folder
-from decider.model.gguf import convert
 from decider.model.head import check_head, label_head
 from decider.model.load import LoadedModel, load_module
 from decider.model.source import ModelFolder
@@ -59,17 +57,6 @@ def test_damaged_numbers_are_said_as_such(tiny_folder: TinyFolder, tmp_path: Pat
     loaded = load(folder)
     with pytest.raises(ModelError, match="not finite"):
         check_head(loaded, label_head(loaded, LABEL_IDS), LABEL_IDS)
-
-
-def test_a_gguf_file_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
-    writer.add_block_count(1)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with pytest.raises(ModelError, match=r"configuration and tokenizer of .*model\.gguf.*safetensors"):
-        convert(tmp_path / "model.gguf", tmp_path, print)
 
 
 @pytest.mark.parametrize("fault", [ValueError("bad value"), ConnectionRefusedError(111, "refused")])

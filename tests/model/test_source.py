@@ -1,4 +1,4 @@
-"""When a GGUF file is converted again, what the list shows, and that naming a model loads nothing.
+"""What a user may call a model, when a GGUF file is converted again, what the list shows; naming loads nothing.
 
 Refuses the network and real conversions: `convert` is a stand-in. Trap: a file replaced by one of the same name and
 size is another model.
@@ -14,8 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from decider.errors import ModelError
+from decider.model import source
 from decider.model.embedded import wheel_target
 from decider.model.source import list_models, resolve
+
+TinyFolder = Callable[[str], Path]
 
 
 @pytest.fixture
@@ -72,3 +76,70 @@ def test_finding_a_ready_model_and_listing_import_nothing_heavy(tmp_path: Path) 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_local_folder_wins_over_a_hub_id(
+    tiny_folder: TinyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "org").mkdir()
+    (tmp_path / "org" / "name").symlink_to(tiny_folder("llama"))
+    monkeypatch.chdir(tmp_path)
+    found = resolve("org/name", gguf_file=None, cache=tmp_path / "cache", say=print)
+    assert (found.path, found.name) == (Path("org/name"), "org/name")
+
+
+def test_a_hub_id_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def snapshot(repository: str, _say: object, *, only: str | None = None) -> Path:
+        asked.append((repository, only))
+        return tmp_path
+
+    monkeypatch.setattr(source, "snapshot", snapshot)
+    assert resolve("org/name", gguf_file=None, cache=tmp_path, say=print).path == tmp_path
+    with pytest.raises(ModelError, match="no GGUF file"):
+        resolve("org/name", gguf_file="q4.gguf", cache=tmp_path, say=print)
+    assert asked == [("org/name", None), ("org/name", "q4.gguf")]
+
+
+def test_the_hub_out_of_reach_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match=r"cannot fetch 'org/name' from the Hub.*local folder") as caught:
+        resolve("org/name", gguf_file=None, cache=tmp_path, say=print)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "gguf_file", "said"),
+    [
+        ("smollm-2", None, "did you mean 'smollm2'"),
+        ("no model of this name", None, "Hub id"),
+        ("missing.gguf", None, "no model 'missing.gguf'"),
+        ("smollm2", "x.gguf", "without a folder"),
+        ("empty", None, "no config.json; it needs"),
+        ("with-gguf", None, "gguf_file='a.gguf'"),
+        ("with-gguf", "b.gguf", "there is no GGUF file"),
+        ("with-gguf", "a.gguf", "not a readable GGUF file"),
+        ("with-gguf/a.gguf", None, "not a readable GGUF file"),
+        ("with-gguf/note.txt", None, "no model"),
+    ],
+)
+def test_what_is_no_model_is_said_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, gguf_file: str | None, said: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "with-gguf").mkdir()
+    (tmp_path / "with-gguf" / "a.gguf").write_bytes(b"GGUF, but no more")
+    (tmp_path / "with-gguf" / "note.txt").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=said):
+        resolve(model, gguf_file=gguf_file, cache=tmp_path / "cache", say=print)
+    assert not list((tmp_path / "cache").glob("gguf/*"))
+
+
+def test_the_list_needs_no_cache(tmp_path: Path) -> None:
+    (lone,) = list_models(tmp_path / "nowhere")
+    assert "fetched on first use, 93 MB" in lone.state
+    (tmp_path / "gguf" / "model-0123").mkdir(parents=True)
+    assert [listing.origin for listing in list_models(tmp_path)][1:] == ["converted from GGUF"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import gguf
 import huggingface_hub
 import pytest
+from gguf_headers import write_header
 
 from decider.errors import ModelError
 from decider.model import source
@@ -92,19 +92,8 @@ def test_a_failed_fetch_is_not_blamed_on_the_disk(tmp_path: Path, error: Excepti
     assert "\n" not in str(caught.value)
 
 
-def write_header(file: Path) -> None:
-    """A llama header without a tokenizer."""
-    writer = gguf.GGUFWriter(file, "llama")
-    writer.add_block_count(1)
-    writer.add_embedding_length(64)
-    writer.add_head_count(4)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def test_a_gguf_file_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    write_header(tmp_path / "a.gguf")
+@pytest.mark.parametrize("sizes", [True, False])
+def test_a_gguf_file_without_a_tokenizer_is_refused(tmp_path: Path, sizes: bool) -> None:
+    write_header(tmp_path / "a.gguf", "llama", sizes=sizes)
     with pytest.raises(ModelError, match=r"cannot read configuration and tokenizer of a\.gguf: .*safetensors"):
         convert(tmp_path / "a.gguf", tmp_path, print)

@@ -88,6 +88,15 @@ def save_tokenizer(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
+def link_checkpoint(source: Path, target: Path, *, without: str = "no such file") -> Path:
+    """A folder `target` of links to the files of `source`, to add to; files named like `without` are left out."""
+    target.mkdir(exist_ok=True)
+    for file in source.iterdir():
+        if without not in file.name:
+            (target / file.name).symlink_to(file)
+    return target
+
+
 def save_checkpoint(folder: Path, family: str, *, seed: int = 0) -> Path:
     """Write a random checkpoint of `family` with its tokenizer; returns `folder`."""
     torch.manual_seed(seed)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from decider.errors import DeciderError, printable
+from decider.questions.request import LAYOUT_NAMES
+from decider.settings import EXECUTORS
 
 EXIT_FAULT = 2
 EXIT_INTERRUPTED = 130
@@ -42,12 +44,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a Hub id, a folder or a .gguf file (default: the embedded model)")
     parser.add_argument("--gguf-file", metavar="NAME", help="the GGUF file inside the folder given as --model")
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:N or mps")
-    parser.add_argument("--executor", choices=("reference", "grid"), help="how rows are run (default: reference)")
-    parser.add_argument(
-        "--layout",
-        choices=("plain", "chat", "plain_schema_first", "chat_schema_first"),
-        help="how the prompt is laid out",
-    )
+    parser.add_argument("--executor", choices=EXECUTORS, help="how rows are run (default: reference)")
+    parser.add_argument("--layout", choices=LAYOUT_NAMES, help="how the prompt is laid out")
     parser.add_argument("--config", metavar="FILE", help="a TOML file of settings")
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from decider.cli import add_model_options
 from decider.errors import SchemaError, TooLargeError
 from decider.questions.limits import Limits
-from decider.questions.wire import parse_request
+from decider.questions.wire import MODEL_ALIAS, parse_request
 from decider.settings import load_settings
 
 # A request may name the model to load; these names mean "whatever is served".
-SERVED_NAMES = ("jev-latest", "decider-dev")
+SERVED_NAMES = (MODEL_ALIAS, "decider-dev")
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

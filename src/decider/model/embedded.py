@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from decider.errors import ModelError
+from decider.errors import ModelError, first_line
 from decider.model.cache import publish
 
 Say = Callable[[str], None]
@@ -111,8 +111,7 @@ def _fetch(fetch: Fetch, folder: Path, say: Say) -> None:
     try:
         fetch(folder, say)
     except (OSError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"fetching failed: {reason}") from error
+        raise ModelError(f"fetching failed: {first_line(error)}") from error
 
 
 def check_sha256(file: Path, expected: str) -> None:

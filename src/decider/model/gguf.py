@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from decider.errors import ModelError
+from decider.errors import ModelError, first_line
 from decider.model.quiet import quiet_transformers
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -49,9 +49,8 @@ def convert(gguf_path: Path, folder: Path, say: Callable[[str], None]) -> None:
             tokenizer = AutoTokenizer.from_pretrained(gguf_path.parent, gguf_file=gguf_path.name)
         # transformers, tokenizers and their validators each raise their own on metadata they cannot use.
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ModelError(
-                f"cannot read configuration and tokenizer of {gguf_path.name}: {reason}; {REMEDY}"
+                f"cannot read configuration and tokenizer of {gguf_path.name}: {first_line(error)}; {REMEDY}"
             ) from error
     # What transformers' reader of GGUF configurations passes over.
     if f"{architecture}.attention.key_length" in reader.fields:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from decider.errors import ModelError
+from decider.errors import ModelError, first_line
 
 PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
-IGNORED = ("*/*", "onnx/*", "original/*")
+IGNORED = ("*/*",)
 
 
 def snapshot(repository: str, say: Callable[[str], None], *, only: str | None = None) -> Path:
@@ -32,7 +32,7 @@ def snapshot(repository: str, say: Callable[[str], None], *, only: str | None = 
         )
     # The Hub's client lets its transports' own exceptions through, and those change between its releases.
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
-            f"cannot fetch {repository!r} from the Hub: {reason} Check the name and the network, or give a local folder"
+            f"cannot fetch {repository!r} from the Hub: {first_line(error)}; check the name and the "
+            "network, or give a local folder"
         ) from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from transformers import AutoModelForCausalLM
 
-from decider.errors import DeviceError, ModelError
+from decider.errors import DeviceError, ModelError, first_line
 from decider.model.quiet import quiet_transformers
 from decider.model.source import ModelFolder
 
@@ -56,7 +56,7 @@ def load_module(folder: ModelFolder, *, device: str, dtype: str, attention: str)
         # Damaged files raise whatever their reader raises: struct.error, SafetensorError, and more.
         except Exception as error:
             raise ModelError(
-                f"cannot load {folder.name!r}: {_first_line(error)} ({type(error).__name__}); check its config.json "
+                f"cannot load {folder.name!r}: {first_line(error)} ({type(error).__name__}); check its config.json "
                 "and its weights, or fetch it again"
             ) from error
     # With `output_loading_info` it returns a pair, which its signature does not say.
@@ -84,11 +84,5 @@ def load_module(folder: ModelFolder, *, device: str, dtype: str, attention: str)
     try:
         module.eval().requires_grad_(False).to(device)
     except torch.OutOfMemoryError as error:
-        raise DeviceError(
-            f"{folder.name!r} does not fit on {device}: {_first_line(error)}; use --device cpu"
-        ) from error
+        raise DeviceError(f"{folder.name!r} does not fit on {device}: {first_line(error)}; use --device cpu") from error
     return LoadedModel(module, folder.name, text_config.model_type, positions, device, dtype)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -21,6 +21,9 @@ from decider.questions.types import Question
 
 _OPTIONAL = ("independent", "layout", "model")
 
+MODEL_ALIAS = "jev-latest"
+"""The name present clients ask for; it means the model that is served, whatever it is."""
+
 
 def parse_request(body: bytes | str | Mapping[str, object], limits: Limits) -> Request:
     """A wire request, as JSON or as the mapping it stands for: `state`, `questions`, and optionally `independent`
