@@ -95,6 +95,8 @@ class Decider:
         gguf_file: str | None = None,
         device: str | None = None,
         executor: str | None = None,
+        compile: bool | None = None,  # noqa: A002 - the setting's name
+        fp8: bool | None = None,
         layout: str | None = None,
         temperature: float | None = None,
         truncate: bool | None = None,
@@ -109,6 +111,8 @@ class Decider:
             "gguf_file": gguf_file,
             "device": device,
             "executor": executor,
+            "compile": compile,
+            "fp8": fp8,
             "layout": layout,
             "temperature": temperature,
             "truncate": truncate,
@@ -123,6 +127,16 @@ class Decider:
         self._limits = DEFAULT_LIMITS if limits is None else limits
         self._stack = assemble(settings, say or _say_on_stderr)
         self._engine = Engine(self._stack.executor)
+
+    def __enter__(self) -> Decider:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the engine's graphs and memory. Questions after it raise EngineError on a grid."""
+        self._engine.close()
 
     @property
     def name(self) -> str:
@@ -213,7 +227,7 @@ class Decider:
                 layout = self._layout_of(request)
                 built = self._stack.builder.build(request, layout=layout, truncate=cut)
             laid_out.append((request, built, self._temperatures(request, built, layout, override)))
-        return [self._run(*one) for one in laid_out]
+        return self._run(laid_out)
 
     def _layout_of(self, request: Request) -> Layout:
         layout = self._stack.layout if request.layout is None else Layout.parse(request.layout)
@@ -233,8 +247,14 @@ class Decider:
                 )
         return spread
 
-    def _run(self, request: Request, built: Rows, temperatures: list[list[float]]) -> Answers:
-        scores = self._engine.score(built.rows, temperatures)
+    def _run(self, laid_out: Sequence[tuple[Request, Rows, list[list[float]]]]) -> list[Answers]:
+        """Score the rows of all requests at once, which fills batches, and read each request's answers."""
+        rows = [row for _, built, _ in laid_out for row in built.rows]
+        temperatures = [row for _, _, spread in laid_out for row in spread]
+        scores = iter(self._engine.score(rows, temperatures))
+        return [self._read(request, built, [next(scores) for _ in built.rows]) for request, built, _ in laid_out]
+
+    def _read(self, request: Request, built: Rows, scores: Sequence[Sequence[Float64Array]]) -> Answers:
         answers = {
             question_id: read_answer(
                 request.questions[question_id],

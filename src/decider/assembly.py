@@ -22,7 +22,10 @@ from decider.run.device import Pick, pick_attention, pick_device, pick_dtype
 from decider.run.executor import Executor
 from decider.run.graphs import CudaCapturer
 from decider.run.grid import GridExecutor
+from decider.run.options import GridOptions
 from decider.run.reference import ReferenceExecutor
+from decider.run.stats import GridReport
+from decider.run.variant import check_options
 from decider.settings import Settings
 from decider.tokens.chat import ChatFrame, chat_frame
 from decider.tokens.config import DeciderConfig, load_config
@@ -35,6 +38,25 @@ Say = Callable[[str], None]
 
 DTYPE_KEYS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """How `x_calibration` calls a dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model in memory with all that is read from its folder, before an executor is made for it."""
+
+    folder: ModelFolder
+    config: DeciderConfig
+    layout: Layout
+    tokenizer: Tokenizer
+    labels: LabelTable
+    chat: ChatFrame | None
+    chat_fault: str | None
+    """Why this model has no chat layout, or None if it has one."""
+    loaded: LoadedModel
+    head: LabelHead
+    attention: Pick
+    picks: tuple[Pick, ...]
+    """Every choice made up to here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +91,32 @@ def find_chat_frame(tokenizer: Tokenizer, labels: LabelTable, *, needed: bool) -
         return None, str(error)
 
 
-def make_executor(name: str, loaded: LoadedModel, head: LabelHead, attention: Pick, say: Say) -> Executor:
-    """The executor called `name`. On CUDA a grid is warmed up and sealed here: minutes, for a large model."""
+def make_executor(settings: Settings, opened: OpenModel, say: Say) -> Executor:
+    """The executor that `settings` name, ready for rows; see `executor_for`."""
+    return executor_for(
+        settings.executor, opened.loaded, opened.head, attention=opened.attention, options=_options(settings), say=say
+    )
+
+
+def _options(settings: Settings) -> GridOptions:
+    return GridOptions(compile=settings.compile, fp8=settings.fp8)
+
+
+def executor_for(
+    name: str, loaded: LoadedModel, head: LabelHead, *, attention: Pick, options: GridOptions, say: Say
+) -> Executor:
+    """The executor called `name`; a grid is warmed up and sealed here, which takes minutes for a large model on CUDA.
+
+    Raises DeviceError, EngineError or ConfigError as `GridExecutor` and its warm-up do.
+    """
     if name == "reference":
         return ReferenceExecutor(loaded, head)
+    assert name == "grid", name
     device = torch.device(loaded.device)
     capturer = CudaCapturer(device) if device.type == "cuda" else None
-    grid = GridExecutor(loaded, head, Grid(), capturer, say, attention=attention)
-    if capturer is not None:
-        grid.warmup()
-        grid.seal()
+    grid = GridExecutor(loaded, head, Grid(), capturer, say, attention=attention, options=options)
+    grid.warmup()
+    grid.seal()
     return grid
 
 
@@ -92,9 +130,11 @@ def _check_vocabulary(tokenizer: Tokenizer, loaded: LoadedModel) -> None:
         )
 
 
-def assemble(settings: Settings, say: Say) -> Stack:
-    """Build the stack. `say` receives progress lines. Raises SetupError's subclasses; see `decider.errors`."""
+def open_model(settings: Settings, say: Say) -> OpenModel:
+    """Find and load the model that `settings` name. Raises SetupError's subclasses; see `decider.errors`."""
     device = pick_device(settings.device)
+    on_cuda = device.value.startswith("cuda")
+    check_options(_options(settings), torch.device(device.value), captures=on_cuda)
     folder = resolve(settings.model, gguf_file=settings.gguf_file, cache=cache_dir(), say=say)
     config = load_config(folder.path)
     for warning in config.warnings:
@@ -103,34 +143,41 @@ def assemble(settings: Settings, say: Say) -> Stack:
     layout = Layout.parse(layout_pick.value)
     tokenizer = Tokenizer.from_pretrained(folder.path)
     labels = label_table(tokenizer)
-    frame, chat_fault = find_chat_frame(tokenizer, labels, needed=layout.chat)
+    chat, chat_fault = find_chat_frame(tokenizer, labels, needed=layout.chat)
 
     dtype, attention = pick_dtype(settings.executor, device.value), pick_attention(settings.executor)
     loaded = load_module(folder, device=device.value, dtype=dtype.value, attention=attention.value)
     _check_vocabulary(tokenizer, loaded)
     head = label_head(loaded, labels.ids)
     check_head(loaded, head, labels.ids)
-    key = DTYPE_KEYS[dtype.value]
+    n_labels = str(len(labels.ids))
+    picks = (
+        Pick("model", folder.name, folder.origin),
+        device,
+        dtype,
+        layout_pick,
+        Pick("labels", n_labels, "label strings that are one token; the largest Choice this model can answer"),
+    )
+    return OpenModel(folder, config, layout, tokenizer, labels, chat, chat_fault, loaded, head, attention, picks)
+
+
+def assemble(settings: Settings, say: Say) -> Stack:
+    """Build the stack. `say` receives progress lines. Raises SetupError's subclasses; see `decider.errors`."""
+    opened = open_model(settings, say)
+    config = opened.config
+    key = "fp8" if settings.fp8 else DTYPE_KEYS[opened.loaded.dtype]
     if config.x_calibration and key not in config.x_calibration:
         say(f"x_calibration has no entry for {key}; the plain temperatures are used")
     builder = RowBuilder(
-        tokenizer,
-        labels,
+        opened.tokenizer,
+        opened.labels,
         config,
-        chat=frame,
-        max_positions=loaded.max_positions,
+        chat=opened.chat,
+        max_positions=opened.loaded.max_positions,
         max_state_tokens=settings.max_state_tokens,
     )
-    executor = make_executor(settings.executor, loaded, head, attention, say)
-    picks = (
-        Pick("model", folder.name, folder.origin),
-        Pick("executor", settings.executor, executor.describe()),
-        device,
-        dtype,
-        attention,
-        layout_pick,
-        Pick(
-            "labels", str(len(labels.ids)), "label strings that are one token; the largest Choice this model can answer"
-        ),
-    )
-    return Stack(folder, config.for_dtype(key), layout, builder, chat_fault, executor, picks)
+    executor = make_executor(settings, opened, say)
+    report = executor.describe()
+    chosen = report.picks if isinstance(report, GridReport) else (opened.attention,)
+    picks = (*opened.picks, Pick("executor", settings.executor, str(report)), *chosen)
+    return Stack(opened.folder, config.for_dtype(key), opened.layout, builder, opened.chat_fault, executor, picks)

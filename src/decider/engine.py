@@ -21,6 +21,10 @@ class Engine:
 
     executor: Executor
 
+    def close(self) -> None:
+        """Give back the executor's graphs and memory; no rows afterwards."""
+        self.executor.close()
+
     def score(self, rows: Sequence[Row], temperature: Temperature = 1.0) -> tuple[tuple[Float64Array, ...], ...]:
         """Log-probabilities, float64 [n_options], of each slot of each row, in order; () for no rows.
 

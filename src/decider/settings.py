@@ -19,6 +19,7 @@ ENVIRONMENT_PREFIX = "DECIDER_"
 # Read elsewhere: the cache folder by `decider.model.cache`, the settings file by `load_settings`.
 OTHER_VARIABLES = ("DECIDER_CACHE", "DECIDER_CONFIG")
 EXECUTORS = ("reference", "grid")
+DEFAULT_EXECUTOR = "reference"
 TRUE_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -32,8 +33,12 @@ class Settings:
     """The name of a GGUF file inside the folder `model`."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:N` or `mps`."""
-    executor: str = "reference"
+    executor: str = DEFAULT_EXECUTOR
     """`reference`, or `grid`: faster, and on CUDA warmed up and sealed before the first request."""
+    compile: bool = False
+    """Fuse the grid's captured forwards with `torch.compile`; CUDA only, and a longer warm-up."""
+    fp8: bool = False
+    """Run the grid's large linear layers in e4m3; Hopper and later only."""
     layout: str | None = None
     """`plain`, `chat`, `plain_schema_first` or `chat_schema_first`; None follows the model's `decider_config.json`."""
     temperature: float | None = None
@@ -46,8 +51,8 @@ class Settings:
 
 
 SETTING_TYPES: Mapping[str, type] = {
-    "model": str, "gguf_file": str, "device": str, "executor": str, "layout": str,
-    "temperature": float, "truncate": bool, "max_state_tokens": int,
+    "model": str, "gguf_file": str, "device": str, "executor": str, "compile": bool, "fp8": bool,
+    "layout": str, "temperature": float, "truncate": bool, "max_state_tokens": int,
 }  # fmt: skip
 
 
@@ -72,6 +77,11 @@ def load_settings(arguments: Mapping[str, object], *, environ: Mapping[str, str]
     settings = Settings(**values, sources=sources)  # type: ignore[arg-type]
     if settings.executor not in EXECUTORS:
         raise ConfigError(f"executor is {settings.executor!r:.60}; it must be one of {', '.join(EXECUTORS)}")
+    for option in ("compile", "fp8"):
+        if getattr(settings, option) and settings.executor != "grid":
+            raise ConfigError(
+                f"{option} is an option of the grid executor, not of {settings.executor}; use --executor grid"
+            )
     if settings.temperature is not None:
         check_temperature(settings.temperature)
     if settings.max_state_tokens < 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,8 @@ from decider import (
 )
 from decider.api import Answers
 from decider.engine import Engine
+from decider.read import Temperature
+from decider.run.stats import ReferenceReport
 from decider.tokens.rows import Row
 
 TinyFolder = Callable[[str], Path]
@@ -265,8 +267,11 @@ def test_memory_that_runs_out_is_an_engine_error(fault: Exception) -> None:
         def label_logits(self, _rows: object) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
             raise fault
 
-        def describe(self) -> str:
-            return "full"
+        def describe(self) -> ReferenceReport:
+            return ReferenceReport("cpu", "float32")
+
+        def close(self) -> None:
+            """Nothing to give back."""
 
     with pytest.raises(EngineError, match=r"out of memory.*max_state_tokens"):
         Engine(Full()).score([Row((1, 2), (1,), (2,), 1)])
@@ -303,6 +308,44 @@ def test_the_grid_executor_gives_the_references_answers(tiny_folder: TinyFolder,
     grid = Decider(tiny_folder(family), device="cpu", executor="grid").ask(STATE, QUESTIONS)
     for name, numbers in flat(reference).items():
         np.testing.assert_allclose(flat(grid)[name], numbers, atol=1e-5)
+
+
+def test_many_states_are_scored_at_once_and_keep_their_answers(
+    tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    original = Engine.score
+
+    def score(self: Engine, rows: Sequence[Row], temperature: Temperature = 1.0) -> object:
+        calls.append(len(rows))
+        return original(self, rows, temperature)
+
+    states = ["one", STATE, "three"]
+    with Decider(tiny_folder("llama"), device="cpu", executor="grid") as grid:
+        alone = [grid.ask(state, QUESTIONS) for state in states]
+        monkeypatch.setattr(Engine, "score", score)
+        together = grid.ask_many(states, QUESTIONS)
+    assert len(calls) == 1
+    for one, other in zip(together, alone, strict=True):
+        assert one.input_tokens == other.input_tokens
+        for name, numbers in flat(one).items():
+            np.testing.assert_allclose(flat(other)[name], numbers, atol=1e-5)
+
+
+def test_a_closed_decider_says_so(tiny_folder: TinyFolder) -> None:
+    with Decider(tiny_folder("llama"), device="cpu", executor="grid") as decider:
+        decider.ask(STATE, QUESTIONS)
+    decider.close()
+    with pytest.raises(EngineError, match="closed"):
+        decider.ask(STATE, QUESTIONS)
+
+
+@pytest.mark.parametrize("option", ["compile", "fp8"])
+def test_options_of_the_grid_are_refused_elsewhere(tiny_folder: TinyFolder, option: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option} is an option of the grid executor"):
+        Decider(tiny_folder("llama"), device="cpu", **{option: True})  # type: ignore[arg-type]
+    with pytest.raises(SetupError, match="CUDA"):
+        Decider(tiny_folder("llama"), device="cpu", executor="grid", **{option: True})  # type: ignore[arg-type]
 
 
 def test_an_unknown_executor_is_refused(tiny_folder: TinyFolder) -> None:

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 import torch
 from fake_graphs import FakeCapturer, FakeGraph, largest_shift, load_tiny, random_row
+from prefix_rows import true_float64
 from tiny_models import FAMILIES
 
 from decider.plan.buckets import Grid
+from decider.run import graphs
 from decider.run.grid import GridExecutor
 from decider.run.reference import ReferenceExecutor
 from decider.run.stats import GridStats
@@ -70,9 +72,10 @@ def test_padding_by_500_tokens_and_neighbours_move_nothing(
     tiny_folder: TinyFolder, family: str, dtype: str, quieter: float, tolerance: float
 ) -> None:
     loaded, head = load_tiny(tiny_folder(family), dtype, quieter=quieter)
-    alone = ReferenceExecutor(loaded, head).label_logits(MIXED)
-    grid = sealed(GridExecutor(loaded, head, PADDED, FakeCapturer(), quiet))
-    together = grid.label_logits(MIXED)
+    with true_float64():
+        alone = ReferenceExecutor(loaded, head).label_logits(MIXED)
+        grid = sealed(GridExecutor(loaded, head, PADDED, FakeCapturer(), quiet))
+        together = grid.label_logits(MIXED)
     assert grid.stats.replays == grid.stats.forwards >= 3
     assert grid.stats.padded_tokens == 6 * 580
     assert {one.dtype for one in together} == {np.dtype(dtype)}
@@ -85,9 +88,10 @@ def test_without_graphs_the_answers_are_the_same(
     tiny_folder: TinyFolder, family: str, dtype: str, quieter: float, tolerance: float
 ) -> None:
     loaded, head = load_tiny(tiny_folder(family), dtype, quieter=quieter)
-    alone = ReferenceExecutor(loaded, head).label_logits(MIXED)
-    grid = GridExecutor(loaded, head, Grid(lengths=(128,)), None, quiet)
-    together = grid.label_logits(MIXED)
+    with true_float64():
+        alone = ReferenceExecutor(loaded, head).label_logits(MIXED)
+        grid = GridExecutor(loaded, head, Grid(lengths=(128,)), None, quiet)
+        together = grid.label_logits(MIXED)
     assert grid.stats == GridStats(
         forwards=1, eager_forwards=1, eager_rows=6, real_tokens=sum(len(row.ids) for row in MIXED), padded_tokens=6 * 70
     )
@@ -132,7 +136,10 @@ def test_rows_above_the_ladder_run_eagerly_in_bounded_chunks(tiny_folder: TinyFo
     assert 3 <= grid.stats.eager_forwards <= 4
 
 
-def test_more_slots_than_the_graph_reads_run_eagerly(small: Callable[[], Pair]) -> None:
+def test_more_slots_than_the_graph_reads_run_eagerly(
+    small: Callable[[], Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "LEAST_SLOTS", 8)
     grid, reference = small()
     fits, wide = random_row(20, slots=8), random_row(20, slots=9)
     assert largest_shift(grid.label_logits([fits]), reference.label_logits([fits])) <= 1e-12
@@ -189,8 +196,12 @@ def test_threads_get_their_own_answers(small: Callable[[], Pair], monkeypatch: p
 
 def test_it_says_what_it_is(small: Callable[[], Pair]) -> None:
     grid, _ = small()
-    assert grid.report.graphs == SMALL.graph_shapes()
-    assert grid.report.attention.value == "sdpa"
-    assert grid.report.launch_ms is not None
-    assert grid.report.token_ms is not None
-    assert grid.describe() == "grid: 8 graphs, sealed, sdpa attention, float64 on cpu"
+    assert grid.describe().graphs == SMALL.graph_shapes()
+    assert {pick.name: pick.value for pick in grid.describe().picks} == {
+        "attention": "sdpa",
+        "attention back ends": "torch's own choice",
+        "shared prefix": "by cost",
+    }
+    assert grid.describe().launch_ms is not None
+    assert grid.describe().token_ms is not None
+    assert str(grid.describe()).startswith("grid: 8 graphs, sealed, float64 on cpu; attention sdpa, ")

@@ -18,7 +18,7 @@ from decider.errors import ConfigError, DeviceError, EngineError
 from decider.model.head import LabelHead
 from decider.model.load import LoadedModel
 from decider.plan.buckets import Grid
-from decider.run import measure
+from decider.run import graphs, measure
 from decider.run.forward import Forward
 from decider.run.graphs import Graph, Statics
 from decider.run.grid import GridExecutor
@@ -56,11 +56,13 @@ def test_the_whole_grid_is_captured_largest_first(model: Model) -> None:
     grid = executor(model, capturer, said.append)
     grid.warmup()
     assert capturer.shapes == SHAPES
-    assert list(grid.report.graphs) == SHAPES
+    assert list(grid.describe().graphs) == SHAPES
     assert grid.stats == GridStats(captures=8)
-    assert said[0].startswith("captured 1/8 graphs, ")
+    assert said[0].startswith("timed eager forwards (")
+    assert said[1].startswith("captured 1/8 graphs, ")
     assert any(line.startswith("captured 8/8 graphs, ") for line in said)
-    assert said[-1] == "checked 8 graphs against eager forwards"
+    assert said[-2].startswith("checked 8 graphs against eager forwards (")
+    assert said[-1].startswith("timed shared prefixes (")
 
 
 def test_lengths_beyond_the_positions_are_not_captured(tiny_folder: TinyFolder) -> None:
@@ -79,7 +81,8 @@ def test_a_model_shorter_than_the_ladder_has_one_length(tiny_folder: TinyFolder)
     assert capturer.shapes == [(4, 5), (2, 5), (1, 5)]
 
 
-def test_a_sealed_engine_never_captures(model: Model) -> None:
+def test_a_sealed_engine_never_captures(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "LEAST_SLOTS", 8)
     capturer = FakeCapturer()
     grid = executor(model, capturer)
     grid.warmup([(1, 16)])
@@ -96,9 +99,11 @@ def test_a_sealed_engine_never_captures(model: Model) -> None:
 
 def test_unknown_shapes_run_eagerly_and_are_counted(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     # A graph is cheaper than any eager forward, so that timing noise makes no plan.
-    monkeypatch.setattr(
-        measure, "milliseconds", lambda _, work: 0.5 if isinstance(getattr(work, "__self__", None), FakeGraph) else 1.0
-    )
+    def milliseconds(_: torch.device, work: Callable[[], object]) -> float:
+        work()
+        return 0.5 if isinstance(getattr(work, "__self__", None), FakeGraph) else 1.0
+
+    monkeypatch.setattr(measure, "milliseconds", milliseconds)
     grid = executor(model, FakeCapturer())
     grid.warmup([(1, 8)])
     grid.seal()
@@ -112,8 +117,8 @@ def test_without_warm_up_everything_is_eager(model: Model) -> None:
     grid = executor(model, FakeCapturer())
     grid.label_logits([random_row(8)])
     assert (grid.stats.eager_forwards, grid.stats.captures) == (1, 0)
-    assert grid.report.launch_ms is None
-    assert grid.describe() == "grid: no graphs, eager, open, sdpa attention, float32 on cpu"
+    assert grid.describe().launch_ms is None
+    assert str(grid.describe()).startswith("grid: no graphs, eager, open, float32 on cpu; attention sdpa, ")
 
 
 def test_measured_replays_make_the_plans(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +127,7 @@ def test_measured_replays_make_the_plans(model: Model, monkeypatch: pytest.Monke
     told: list[Callable[[], object]] = []
 
     def milliseconds(_: torch.device, work: Callable[[], object], *, repeats: int = 3) -> float:
+        work()
         told.append(work)
         graph = getattr(work, "__self__", None)
         return times[tuple(graph.statics.ids.shape)] if isinstance(graph, FakeGraph) else float(repeats)
@@ -221,7 +227,7 @@ def test_a_broken_graph_is_found_before_the_seal(
         grid.warmup()
     assert "\n" not in str(caught.value)
     # None of the graphs is used afterwards.
-    assert grid.report.graphs == ()
+    assert grid.describe().graphs == ()
     [logits] = grid.label_logits([random_row(16)])
     assert np.isfinite(logits).all()
     assert grid.stats.replays == 0
@@ -238,6 +244,6 @@ def test_without_a_capturer_warm_up_measures_prices_only(model: Model) -> None:
     grid = GridExecutor(*model, GRID, None, lambda _: None)
     grid.warmup()
     grid.seal()
-    assert grid.report.graphs == ()
-    assert grid.report.token_ms is not None
+    assert grid.describe().graphs == ()
+    assert grid.describe().token_ms is not None
     assert grid.stats == GridStats()

@@ -103,7 +103,7 @@ def test_branch_order_chunks_and_neighbours_move_no_answer(tiny_folder: TinyFold
         alone = one_each.label_logits(rows, gate=False)
     assert farthest(pair, want[3:5]) <= PROOF
     assert farthest(alone, want) <= PROOF
-    assert (shared.stats.suffix_forwards, one_each.stats.suffix_forwards) == (4, 6)
+    assert (shared.stats.shared_forwards, one_each.stats.shared_forwards) == (4 + 4, 1 + 6)
 
 
 @each_family
@@ -116,4 +116,4 @@ def test_a_prefix_that_is_cut_short_by_one_row_answers_the_same(tiny_folder: Tin
         shared, full = SharedPrefix(loaded, head, ANY_PREFIX), ReferenceExecutor(loaded, head)
         mixed = [*rows, cut]
         assert farthest(shared.label_logits(mixed, gate=False), full.label_logits(mixed)) <= PROOF
-    assert shared.stats.prefix_tokens == 18
+    assert shared.stats.real_tokens == 18 + sum(len(row.ids) - 18 for row in mixed)

@@ -26,8 +26,10 @@ from decider.plan.cost import CostModel
 from decider.plan.sharing import PrefixCost
 from decider.run.prefix import shared as shared_module
 from decider.run.prefix.cache import CACHE_NAMES, CachedDecoder, Prefix, cached_decoder
+from decider.run.prefix.groups import common_prefix, prefix_groups
 from decider.run.prefix.prices import fit
-from decider.run.prefix.shared import PrefixLimits, PrefixStats, SharedPrefix, common_prefix
+from decider.run.prefix.shared import PrefixLimits, SharedPrefix
+from decider.run.stats import GridStats
 from decider.tokens.rows import Row
 
 TinyFolder = Callable[[str], Path]
@@ -65,6 +67,15 @@ def test_the_common_prefix_is_the_longest_there_is(drawn: list[tuple[list[int], 
     assert common_prefix(rows) == max(lengths)
 
 
+def test_groups_are_neighbours_with_the_whole_reusable_start_in_common() -> None:
+    alike = [row(1, 2, 3, 4, prefix=3), row(1, 2, 3, 5, prefix=3)]
+    assert prefix_groups([], 1) == []
+    assert prefix_groups(alike, 3) == [range(2)]
+    assert prefix_groups(alike, 4) == []
+    assert prefix_groups([*alike, row(1, 2, 4, 4, prefix=3), row(1, 2, 4, 5, prefix=3)], 1) == [range(2), range(2, 4)]
+    assert prefix_groups([alike[0], row(1, 2, 3, 5, prefix=2), alike[1]], 1) == []
+
+
 def test_declines_one_row_a_short_prefix_and_nothing_shared(tiny_folder: TinyFolder) -> None:
     shared = make_shared(tiny_folder("llama"))
     rows = make_rows(20, (3, 4))
@@ -72,13 +83,17 @@ def test_declines_one_row_a_short_prefix_and_nothing_shared(tiny_folder: TinyFol
     for declined, reason in (
         ([], "one row shares"),
         (rows[:1], "one row shares"),
-        (make_rows(7, (3, 4)), "common prefix of 7 tokens is below min_prefix_tokens"),
         (strangers, "common prefix of 0 tokens"),
     ):
         assert shared.label_logits(declined, gate=False) is None
         assert reason in str(shared.why_not(declined, gate=False))
-    assert shared.why_not(make_rows(8, (3, 4)), gate=False) is None
-    assert shared.stats == PrefixStats(declined_calls=4)
+    shared.set_cost(PrefixCost(full=DEAR, prefix=CHEAP, suffix=CHEAP, fork=CHEAP))
+    short = make_rows(7, (3, 4))
+    assert "common prefix of 7 tokens is below min_prefix_tokens" in str(shared.why_not(short))
+    assert shared.label_logits(short) is None
+    assert shared.why_not(short, gate=False) is None
+    assert shared.why_not(make_rows(8, (3, 4))) is None
+    assert shared.stats == GridStats(declined_calls=4)
 
 
 def test_the_gate_decides_by_price_and_declines_before_prices_are_known(tiny_folder: TinyFolder) -> None:
@@ -143,7 +158,7 @@ def test_bytes_and_free_memory_bound_a_fork(tiny_folder: TinyFolder, monkeypatch
         shared = make_shared(folder, PrefixLimits(8, fork_bytes=fork_bytes))
         got = shared.label_logits(rows, gate=False)
         assert got is not None
-        assert shared.stats.suffix_forwards == forwards
+        assert shared.stats.shared_forwards == 1 + forwards
         assert all(np.allclose(one, other, atol=1e-4) for one, other in zip(got, want, strict=True))
     small = make_shared(folder, PrefixLimits(8, fork_bytes=row_bytes - 1))
     assert small.label_logits(rows, gate=False) is None
@@ -151,19 +166,19 @@ def test_bytes_and_free_memory_bound_a_fork(tiny_folder: TinyFolder, monkeypatch
     monkeypatch.setattr(shared_module, "free_bytes", lambda _: 4 * row_bytes)
     half = make_shared(folder)
     assert half.label_logits(rows, gate=False) is not None
-    assert half.stats.suffix_forwards == 3
+    assert half.stats.shared_forwards == 4
 
 
 def test_suffix_tokens_bound_a_forward_and_padding_is_counted(tiny_folder: TinyFolder) -> None:
     shared = make_shared(tiny_folder("llama"), PrefixLimits(8, suffix_tokens=12))
     assert shared.label_logits(make_rows(20, (2, 6, 13, 5)), gate=False) is not None
-    assert shared.stats == PrefixStats(
+    assert shared.stats == GridStats(
+        forwards=4,
+        real_tokens=20 + 26,
+        padded_tokens=20 + 13 + 12 + 2,
         shared_calls=1,
         shared_rows=4,
-        prefix_tokens=20,
-        suffix_forwards=3,
-        suffix_tokens=26,
-        padded_suffix_tokens=13 + 12 + 2,
+        shared_forwards=4,
     )
 
 

@@ -1,4 +1,4 @@
-"""The command line: `decider ask`, `decider models`, `decider doctor`. Thin: it parses words and prints results.
+"""The command line: `decider ask`, `models`, `doctor`, `verify`, `bench`. Thin: it parses words and prints results.
 
 It refuses to know models. Trap: standard output belongs to the answer. Progress, reasons and errors go to standard
 error, and a request is checked before torch is imported, so that a typing error costs milliseconds.
@@ -11,11 +11,12 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 from decider.errors import DeciderError, printable
 from decider.questions.request import LAYOUT_NAMES
-from decider.settings import EXECUTORS
+from decider.settings import DEFAULT_EXECUTOR, EXECUTORS, Settings, load_settings
 
 EXIT_FAULT = 2
 EXIT_INTERRUPTED = 130
@@ -30,23 +31,49 @@ class _OneLineParser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser; each subcommand stores its function as `run`."""
-    from decider.cli import ask, doctor, models
+    from decider.cli import ask, bench, doctor, models, verify
 
     parser = _OneLineParser(prog="decider", description="Typed decisions with probabilities, in one forward pass.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (ask, models, doctor):
+    for module in (ask, models, doctor, verify, bench):
         module.add(commands)
     return parser
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say which model runs, and where."""
+MODEL_OPTIONS = ("model", "gguf_file", "device", "executor", "compile", "fp8", "layout", "config")
+
+
+def add_model_options(
+    parser: argparse.ArgumentParser, *, executors: Sequence[str] = EXECUTORS, executor: str = DEFAULT_EXECUTOR
+) -> None:
+    """The options that say which model runs, where, and by which of `executors`; see `model_arguments`.
+
+    `executor` is only what the help calls the default.
+    """
     parser.add_argument("--model", help="a Hub id, a folder or a .gguf file (default: the embedded model)")
     parser.add_argument("--gguf-file", metavar="NAME", help="the GGUF file inside the folder given as --model")
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:N or mps")
-    parser.add_argument("--executor", choices=EXECUTORS, help="how rows are run (default: reference)")
+    parser.add_argument("--executor", choices=executors, help=f"how rows are run (default: {executor})")
+    parser.add_argument(
+        "--compile", action="store_true", default=None, help="with --executor grid on CUDA: fuse what is captured"
+    )
+    parser.add_argument(
+        "--fp8", action="store_true", default=None, help="with --executor grid, Hopper and later: large layers in e4m3"
+    )
     parser.add_argument("--layout", choices=LAYOUT_NAMES, help="how the prompt is laid out")
     parser.add_argument("--config", metavar="FILE", help="a TOML file of settings")
+
+
+def model_arguments(parsed: argparse.Namespace) -> dict[str, Any]:
+    """What was given for `add_model_options`, as keyword arguments of `Decider`."""
+    return {name: getattr(parsed, name) for name in MODEL_OPTIONS}
+
+
+def settings_of(parsed: argparse.Namespace, **overrides: object) -> Settings:
+    """The settings of a command that makes no `Decider`; `overrides` win. Raises ConfigError."""
+    given = model_arguments(parsed)
+    file = given.pop("config")
+    return load_settings(given | overrides, environ=os.environ, file=None if file is None else Path(file))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from decider.cli import add_model_options
+from decider.cli import add_model_options, model_arguments
 from decider.errors import SchemaError, TooLargeError
 from decider.questions.limits import Limits
 from decider.questions.wire import MODEL_ALIAS, parse_request
@@ -49,16 +49,10 @@ def run(parsed: argparse.Namespace) -> int:
     file = None if parsed.config is None else Path(parsed.config)
     configured = load_settings({}, environ=os.environ, file=file).model
     named = None if request.model in SERVED_NAMES or configured is not None else request.model
-    decider = Decider(
-        named if parsed.model is None else parsed.model,
-        gguf_file=parsed.gguf_file,
-        device=parsed.device,
-        executor=parsed.executor,
-        layout=parsed.layout,
-        temperature=parsed.temperature,
-        truncate=parsed.truncate,
-        config=parsed.config,
-    )
+    given = model_arguments(parsed) | {"temperature": parsed.temperature, "truncate": parsed.truncate}
+    if parsed.model is None:
+        given["model"] = named
+    decider = Decider(**given)
     # --model wins over whatever the request names; a configured model must be the one that is asked for.
     if parsed.model is None:
         decider.check_model(request)

@@ -11,7 +11,7 @@ import os
 import platform
 from importlib import metadata
 
-from decider.cli import add_model_options
+from decider.cli import add_model_options, model_arguments
 
 PACKAGES = ("decider-engine", "torch", "transformers", "tokenizers", "safetensors", "gguf", "numpy", "huggingface-hub")
 
@@ -38,14 +38,7 @@ def run(parsed: argparse.Namespace) -> int:
         _line(name, value)
     _line("cache", str(cache_dir()))
 
-    decider = Decider(
-        parsed.model,
-        gguf_file=parsed.gguf_file,
-        device=parsed.device,
-        executor=parsed.executor,
-        layout=parsed.layout,
-        config=parsed.config,
-    )
+    decider = Decider(**model_arguments(parsed))
     print("Chosen")
     for pick in decider.picks:
         _line(pick.name, f"{pick.value}  ({pick.reason})")

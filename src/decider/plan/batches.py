@@ -23,8 +23,9 @@ the cheapest such T counts (the row's own bucket, unless a longer one was measur
 × batches. Nothing more is asked of c; it may even fall with B or T, as noise makes it.
 
 **Eager chunks** have no free places: B is the number of rows, and dealing keeps it. The same argument holds, as a chunk
-never gets longer by it: it stays within the token budget and, at prices that rise with T, costs no more. A row that a
-bucket holds never joins a chunk, which would take it out of the captured set.
+never gets longer by it: it stays within the token budget and, at prices that rise with T, costs no more. B is one of
+the ladder's batches, as kernels are tuned for each number of rows. A row that a bucket holds never joins a chunk, which
+would take it out of the captured set.
 """
 
 from __future__ import annotations
@@ -88,12 +89,12 @@ def _captured_offers(lengths: Sequence[int], grid: Grid, cost: CostModel) -> lis
 
 
 def _eager_offers(lengths: Sequence[int], grid: Grid, cost: CostModel) -> list[Sequence[Offer]]:
-    """For each row of falling `lengths`, the eager forwards that may start with it: one for each number of rows."""
+    """For each row of falling `lengths`, the eager forwards that may start with it: one a batch of the ladder."""
     offers: list[Sequence[Offer]] = []
     for n_before, n_tokens in enumerate(lengths):
         length = grid.pad_len(n_tokens)
         widest = min(grid.max_rows(length), len(lengths) - n_before)
-        offers.append([(width, length, cost.price(width, length)) for width in range(1, widest + 1)])
+        offers.append([(width, length, cost.price(width, length)) for width in grid.batches if width <= widest])
     return offers
 
 

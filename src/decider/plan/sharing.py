@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from decider.plan.buckets import Grid, Shape
 from decider.plan.cost import CostModel
 
 # Full rows must be promised to take this much longer than sharing, because both prices are lines through few points.
 MARGIN = 1.1
+# Rows of the widest fork on a grid. Every row of a fork has states of its own, 19 MB for Qwen3.5-2B, and warm-up runs
+# the widest.
+WIDEST_FORK = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,26 @@ def suffix_chunks(lengths: Sequence[int], *, max_tokens: int, max_rows: int) -> 
         chunks.append(tuple(order[:width]))
         order = order[width:]
     return tuple(chunks)
+
+
+def fork_widths(grid: Grid) -> tuple[int, ...]:
+    """The rows of a suffix forward on a `grid`: its batches, doubled on to `WIDEST_FORK`."""
+    widths = list(grid.batches)
+    while 2 * widths[-1] <= WIDEST_FORK:
+        widths.append(2 * widths[-1])
+    return tuple(widths)
+
+
+def suffix_shape(n_rows: int, n_tokens: int, *, grid: Grid | None, room: int) -> Shape:
+    """The padded (rows, tokens) of a suffix forward; exact without a `grid`.
+
+    With one the rows are one of its `fork_widths`, and the tokens those of its ladder, at most the `room` that the
+    model has positions for behind the prefix. So a device meets few shapes, all of them known.
+    """
+    assert 1 <= n_tokens <= room, (n_tokens, room)
+    if grid is None:
+        return n_rows, n_tokens
+    return next(width for width in fork_widths(grid) if width >= n_rows), min(grid.pad_len(n_tokens), room)
 
 
 def _line(price: CostModel, n_tokens: int) -> float:

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from decider.run.stats import GridReport, ReferenceReport
 from decider.tokens.rows import Row
 
 Logits = NDArray[np.floating]
@@ -24,6 +25,10 @@ class Executor(Protocol):
         """One array [slots, labels] a row, in the order given: float32, or float64 for such a model."""
         ...
 
-    def describe(self) -> str:
-        """One line: what runs, where, and in which precision."""
+    def describe(self) -> GridReport | ReferenceReport:
+        """What runs, where, in which precision, and which choices were made; `str()` of it is one line."""
+        ...
+
+    def close(self) -> None:
+        """Give back graphs and memory of its own. It takes no rows afterwards; calling it again does nothing."""
         ...

@@ -1,8 +1,9 @@
 """The one function that every grid forward is: padded ids and slot indices in, label logits out.
 
 It refuses to know rows, buckets and graphs. Trap: it must not read a value back to the host, or it cannot be captured.
-transformers does so when it looks for packed sequences in position ids, and under capture it builds a whole mask
-[rows, tokens, tokens] instead, which shuts out the fast attention kernels; `no_packed_sequences` turns that off.
+transformers does so when it looks for packed sequences in position ids. Under capture it builds a whole mask
+[rows, tokens, tokens] instead (5.17 always does there), which shuts out the fast attention kernels;
+`no_packed_sequences` turns both off.
 """
 
 from __future__ import annotations
@@ -41,24 +42,27 @@ def make_forward(loaded: LoadedModel, head: LabelHead) -> Forward:
 
 @contextmanager
 def no_packed_sequences() -> Iterator[None]:
-    """Within it, this thread's forwards take every row for one sequence, without asking the device.
+    """Within it, this thread's forwards take every row for one sequence, without asking the device, and need no mask.
 
-    True of all rows here: none is given position ids. Other threads keep the original function meanwhile.
+    True of all rows here: none is given position ids or padding. Other threads keep the original functions meanwhile.
     """
     owner = threading.get_ident()
-    # Typed as Any, as it is replaced by a function of ours.
+    # Typed as Any, as functions of it are replaced by ours.
     utils: Any = masking_utils
     with _REPLACED:
-        original = utils.find_packed_sequence_indices
+        packed, tracing = utils.find_packed_sequence_indices, utils.is_tracing
 
-        def find(*args: Any, **kwargs: Any) -> Any:
-            return None if threading.get_ident() == owner else original(*args, **kwargs)
+        def find_packed_sequence_indices(*args: Any, **kwargs: Any) -> Any:
+            return None if threading.get_ident() == owner else packed(*args, **kwargs)
 
-        utils.find_packed_sequence_indices = find
+        def is_tracing(*args: Any, **kwargs: Any) -> Any:
+            return False if threading.get_ident() == owner else tracing(*args, **kwargs)
+
+        utils.find_packed_sequence_indices, utils.is_tracing = find_packed_sequence_indices, is_tracing
         try:
             yield
         finally:
-            utils.find_packed_sequence_indices = original
+            utils.find_packed_sequence_indices, utils.is_tracing = packed, tracing
 
 
 def on_device(device: torch.device) -> AbstractContextManager[object]:

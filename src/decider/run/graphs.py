@@ -6,6 +6,8 @@ another one allocated while it was captured. What goes in and out lives in `Stat
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,8 +17,9 @@ from torch import Tensor
 from decider.plan.buckets import Shape
 from decider.run.forward import Forward, no_packed_sequences
 
-# Kernels that are tuned, compiled or given a workspace on first use must be past that before they are captured.
-WARM_UPS = 2
+# Slots of a graph at the least, so that a row with many questions still has one. They cost next to nothing: 64 rows of
+# the label head.
+LEAST_SLOTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,10 @@ class Graph(Protocol):
 class Capturer(Protocol):
     """Makes graphs."""
 
+    def run(self, forward: Forward, statics: Statics) -> None:
+        """`statics.logits ← forward(statics.ids, statics.slots)` now, where graphs are captured."""
+        ...
+
     def capture(self, forward: Forward, statics: Statics) -> Graph:
         """A graph of `statics.logits ← forward(statics.ids, statics.slots)`. Raises RuntimeError if it cannot."""
         ...
@@ -57,7 +64,7 @@ class Captured:
 
 def slot_capacity(batch: int) -> int:
     """How many slots one forward of `batch` rows may read inside a graph."""
-    return max(8, 4 * batch)
+    return max(LEAST_SLOTS, 4 * batch)
 
 
 def allocate_statics(shape: Shape, *, labels: int, logits_dtype: torch.dtype, device: torch.device) -> Statics:
@@ -79,18 +86,31 @@ class CudaCapturer:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
+    def run(self, forward: Forward, statics: Statics) -> None:
+        """See `Capturer`. The first run in a shape tunes its kernels and gives the stream's workspaces their memory."""
+        with torch.cuda.device(self._device), no_packed_sequences(), self._on_side_stream():
+            statics.logits.copy_(forward(statics.ids, statics.slots))
+
     def capture(self, forward: Forward, statics: Statics) -> Graph:
-        """See `Capturer`. Runs the forward `WARM_UPS` times on the side stream before it captures."""
-        with torch.cuda.device(self._device), no_packed_sequences():
-            caller = torch.cuda.current_stream()
-            self._stream.wait_stream(caller)
-            graph = torch.cuda.CUDAGraph()
-            # torch leaves its side stream current after a capture that fails; leaving this block brings `caller` back.
-            with torch.cuda.stream(self._stream):
-                for _ in range(WARM_UPS):
-                    statics.logits.copy_(forward(statics.ids, statics.slots))
-                # Other threads may allocate meanwhile (another engine, a server); only this one is being captured.
-                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-                    statics.logits.copy_(forward(statics.ids, statics.slots))
-            caller.wait_stream(self._stream)
+        """See `Capturer`. `run` it in this shape before."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self._device), no_packed_sequences(), self._on_side_stream():
+            torch.cuda.synchronize()
+            # Not `torch.cuda.graph`, which first gives all cached memory back to the driver: the next shape's run would
+            # have to ask for it again. Other threads may allocate meanwhile; only this one is being captured.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                statics.logits.copy_(forward(statics.ids, statics.slots))
+            finally:
+                graph.capture_end()
         return graph
+
+    @contextmanager
+    def _on_side_stream(self) -> Iterator[None]:
+        """After what the caller's stream has queued, and before what it queues next."""
+        caller = torch.cuda.current_stream()
+        self._stream.wait_stream(caller)
+        # torch leaves its side stream current after a capture that fails; leaving this block brings `caller` back.
+        with torch.cuda.stream(self._stream):
+            yield
+        caller.wait_stream(self._stream)

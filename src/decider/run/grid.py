@@ -6,27 +6,32 @@ compiled or tuned for a request. What no graph fits runs eagerly and is counted;
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from decider.errors import ConfigError, EngineError
 from decider.model.head import LabelHead
 from decider.model.load import LoadedModel
-from decider.plan.batches import plan_batches
+from decider.plan.batches import Batch, plan_batches
 from decider.plan.buckets import Grid, Shape
 from decider.plan.cost import CostModel
 from decider.run import measure, warmup
 from decider.run.device import Pick
 from decider.run.executor import Logits
-from decider.run.forward import make_forward, on_device
+from decider.run.forward import on_device
 from decider.run.graphs import Captured, Capturer, allocate_statics
-from decider.run.staging import Job, Staged, place, stage
+from decider.run.options import GridOptions
+from decider.run.prefix.groups import prefix_groups
+from decider.run.prefix.shared import PrefixLimits, SharedPrefix
+from decider.run.runner import Runner
+from decider.run.staging import place
 from decider.run.stats import GridReport, GridStats
-from decider.run.warmup import Say
+from decider.run.variant import Variant, make_variant
+from decider.run.warmup import Clock, Say
 from decider.tokens.rows import Row
 
 # Prices until warm-up measures them: a 2-billion-parameter model on one H200 takes 5.4 ms for 64 tokens and 0.01 ms for
@@ -43,6 +48,7 @@ class GridExecutor:
     """Satisfies `Executor` for any causal language model that `load_module` can load. Any thread may call it.
 
     Without a `capturer` (CPU, MPS) the same plans run eagerly. `attention` says how the model was loaded and why.
+    Raises what `make_variant` raises for the options.
     """
 
     def __init__(
@@ -54,47 +60,59 @@ class GridExecutor:
         say: Say,
         *,
         attention: Pick | None = None,
+        options: GridOptions | None = None,
+        limits: PrefixLimits | None = None,
     ) -> None:
-        self._loaded = loaded
         self._head = head
         self._device = torch.device(loaded.device)
+        self._max_positions = loaded.max_positions
         self._grid = bounded(grid, loaded.max_positions)
         if capturer is None and self._device.type == "cpu":
             # A forward there has no places but its rows, so any number of them is worth a price of its own.
             self._grid = replace(self._grid, batches=tuple(range(1, grid.batches[-1] + 1)))
         self._capturer = capturer
         self._say = say
+        self._limits = limits or PrefixLimits()
         implementation = str(loaded.module.config._attn_implementation)
         self._attention = attention or Pick("attention", implementation, "as the model was loaded")
-        self._forward = make_forward(loaded, head)
+        self._options = options or GridOptions()
+        self._variant: Variant | None = make_variant(loaded, head, self._options, captures=capturer is not None)
+        self._report = GridReport(
+            loaded.device, loaded.dtype, (self._attention, *self._variant.picks), (), False, None, None, None, None
+        )
         self._captured: dict[Shape, Captured] = {}
         self._cost = UNMEASURED
-        self._sealed = False
+        self._prefix: SharedPrefix | None = None
         self._stats = GridStats()
         self._lock = threading.Lock()
 
     @property
-    def stats(self) -> GridStats:
-        """Counts up to now."""
-        return self._stats
+    def grid(self) -> Grid:
+        """The ladders, without lengths that the model has no positions for."""
+        return self._grid
 
     @property
-    def report(self) -> GridReport:
-        """What is captured, where, and at which prices."""
-        measured = self._cost is not UNMEASURED
-        return GridReport(
-            device=self._loaded.device,
-            dtype=self._loaded.dtype,
-            attention=self._attention,
-            graphs=tuple(self._captured),
-            sealed=self._sealed,
-            launch_ms=self._cost.launch_ms if measured else None,
-            token_ms=self._cost.token_ms if measured else None,
-        )
+    def stats(self) -> GridStats:
+        """Counts up to now."""
+        return self._stats if self._prefix is None else self._stats + self._prefix.stats
 
-    def describe(self) -> str:
-        """One line: what runs, where, and in which precision."""
-        return str(self.report)
+    def describe(self) -> GridReport:
+        """What is captured, where, at which prices, and what was chosen and why."""
+        return self._report
+
+    @torch.inference_mode()
+    def replay_ms(self, shape: Shape, *, repeats: int = 20) -> float | None:
+        """Median milliseconds of `repeats` replays of a captured shape, measured now; None if it is not captured."""
+        with self._lock, on_device(self._device):
+            self._open()
+            if shape not in self._captured:
+                return None
+            replay = self._captured[shape].graph.replay
+            return measure.milliseconds(self._device, replay, repeats=repeats, enough_ms=math.inf)
+
+    def plan(self, rows: Sequence[Row]) -> tuple[Batch, ...]:
+        """The batches that `rows` run in as full rows."""
+        return plan_batches([len(row.ids) for row in rows], self._grid, self._cost)
 
     @torch.inference_mode()
     def warmup(self, shapes: Sequence[Shape] | None = None) -> None:
@@ -103,19 +121,54 @@ class GridExecutor:
         Without a capturer only prices are measured. A second call starts again. Raises EngineError after the seal or
         for a graph that fails its check, ConfigError for a shape off the grid, DeviceError without enough memory.
         """
-        with self._lock, on_device(self._device):
-            if self._sealed:
+        with self._lock:
+            variant = self._open()
+            if self._report.sealed:
                 raise EngineError("the engine is sealed; nothing is captured any more, so make a new one")
             todo = self._to_capture(shapes)
-            self._captured = {}
-            self._cost = warmup.time_eager(self._forward, self._grid, self._device)
-            if self._capturer is not None and todo:
-                self._capture(todo, self._capturer)
+            reserved, clock = measure.reserved_bytes(self._device), Clock(self._say)
+            with on_device(self._device), variant.policy.pinned():
+                self._captured, self._prefix = {}, None
+                self._cost = warmup.time_eager(variant.forward, self._grid, self._device)
+                clock.lap("timed eager forwards")
+                if self._capturer is not None and todo:
+                    self._capture(variant, todo, self._capturer, clock)
+                # What captures left in the cache belongs to their stream, which nothing runs on again.
+                measure.release_cache(self._device)
+                self._prefix = self._share_prefixes(variant)
+                if self._device.type == "cuda":
+                    warmup.warm_pinned()
+                clock.lap("timed shared prefixes")
+            self._report = replace(
+                self._report,
+                picks=(self._attention, *variant.picks, _pick_prefix(self._prefix)),
+                graphs=tuple(self._captured),
+                launch_ms=self._cost.launch_ms,
+                token_ms=self._cost.token_ms,
+                warmup_s=clock.total_s,
+                pool_bytes=None if reserved is None else (measure.reserved_bytes(self._device) or 0) - reserved,
+            )
 
     def seal(self) -> None:
-        """From now on nothing is captured. Calling it again does nothing."""
+        """From now on nothing is captured or compiled. Calling it again does nothing."""
         with self._lock:
-            self._sealed = True
+            variant = self._open()
+            if variant.compiled is not None:
+                variant.compiled.seal()
+            self._report = replace(self._report, sealed=True)
+
+    def close(self) -> None:
+        """Drop the graphs, their memory and the model. `describe` and `stats` still answer; other calls raise."""
+        with self._lock:
+            self._stats = self.stats
+            self._captured, self._prefix, self._variant, self._capturer = {}, None, None, None
+            self._report = replace(self._report, graphs=())
+            measure.release_cache(self._device)
+
+    def _open(self) -> Variant:
+        if self._variant is None:
+            raise EngineError("this engine is closed; make a new one")
+        return self._variant
 
     def _to_capture(self, shapes: Sequence[Shape] | None) -> list[Shape]:
         possible = self._grid.graph_shapes()
@@ -128,100 +181,126 @@ class GridExecutor:
             )
         return [shape for shape in possible if shape in set(wanted)]
 
-    def _capture(self, todo: Sequence[Shape], capturer: Capturer) -> None:
+    def _capture(self, variant: Variant, todo: Sequence[Shape], capturer: Capturer, clock: Clock) -> None:
         free = measure.free_bytes(self._device)
         if free is not None:
-            each = warmup.bytes_per_token(self._forward, self._grid, self._device)
+            each = warmup.bytes_per_token(variant.forward, self._grid, self._device)
             warmup.check_memory(todo, bytes_per_token=each, free=free, device=self._device)
-        captured = warmup.capture_all(
+        weight = self._head.weight
+        module = variant.loaded.module
+        vocab = module.config.get_text_config().vocab_size
+        captured, expected = warmup.capture_all(
             todo,
-            forward=self._forward,
+            forward=variant.compiled or variant.forward,
+            eager=variant.forward,
             capturer=capturer,
             allocate=lambda shape: allocate_statics(
-                shape,
-                labels=self._head.weight.shape[0],
-                logits_dtype=self._head.weight.dtype,
-                device=self._device,
+                shape, labels=weight.shape[0], logits_dtype=weight.dtype, device=self._device
             ),
+            vocab=vocab,
             device=self._device,
             say=self._say,
         )
         self._stats += GridStats(captures=len(captured))
-        vocab = self._loaded.module.config.get_text_config().vocab_size
-        warmup.verify(captured, forward=self._forward, vocab=vocab, dtype=self._loaded.module.dtype)
-        self._cost = replace(self._cost, measured=warmup.time_replays(captured, self._device))
+        clock.lap(f"captured {len(captured)} graphs")
+        replays = warmup.verify(
+            captured,
+            expected,
+            vocab=vocab,
+            dtype=module.dtype,
+            tolerance=warmup.FP8_TOLERANCE if self._options.fp8 else warmup.GRAPH_TOLERANCE[module.dtype],
+            device=self._device,
+        )
+        self._cost = replace(self._cost, measured=replays)
         self._captured = captured
-        self._say(f"checked {len(captured)} graphs against eager forwards")
+        clock.lap(f"checked {len(captured)} graphs against eager forwards")
+
+    def _share_prefixes(self, variant: Variant) -> SharedPrefix:
+        ladder = None if self._device.type == "cpu" else self._grid
+        prefix = SharedPrefix(variant.loaded, self._head, self._limits, ladder)
+        prefix.measure(replace(self._cost, measured={}))
+        return prefix
 
     @torch.inference_mode()
     def label_logits(self, rows: Sequence[Row]) -> list[Logits]:
-        """See `Executor`. Rows have at most the model's positions. The arrays are the caller's own."""
+        """See `Executor`. Rows have at most the model's positions. The arrays are the caller's own.
+
+        Neighbouring rows with a common reusable start share it where that is promised to be faster than full rows.
+        """
         if not rows:
             return []
-        longest = max(len(row.ids) for row in rows)
-        assert longest <= self._loaded.max_positions, (longest, self._loaded.max_positions)
         with self._lock, on_device(self._device):
-            plan = plan_batches([len(row.ids) for row in rows], self._grid, self._cost)
-            jobs = [
-                place(
-                    batch,
-                    rows,
-                    captured=self._captured,
-                    device_type=self._device.type,
-                    max_positions=self._loaded.max_positions,
-                )
-                for batch in plan
-            ]
-            return self._run(jobs, rows)
+            variant = self._open()
+            results = self._run_shared(variant, rows)
+            rest = [index for index in range(len(rows)) if index not in results]
+            if rest:
+                results.update(zip(rest, self._run_rows(variant, [rows[index] for index in rest]), strict=True))
+            return [results[index] for index in range(len(rows))]
 
-    def _run(self, jobs: Sequence[Job], rows: Sequence[Row]) -> list[Logits]:
-        on_cuda = self._device.type == "cuda"
-        staged = stage(jobs, rows, pinned=on_cuda)
-        weight = self._head.weight
-        n_slots = sum(job.n_slots for job in jobs)
-        out = torch.empty(n_slots, weight.shape[0], dtype=weight.dtype, pin_memory=on_cuda)
-        start = 0
-        for job, tensors in zip(jobs, staged, strict=True):
-            logits = self._replay(job, tensors) if job.replays else self._eager(tensors)
-            # Copied before the next replay overwrites it; the copy is queued on the stream that the replay is on.
-            out[start : start + job.n_slots].copy_(logits[: job.n_slots], non_blocking=on_cuda)
-            start += job.n_slots
-            self._stats += self._count(job, rows)
-        if on_cuda:
-            torch.cuda.current_stream().synchronize()
-        results: list[Logits | None] = [None] * len(rows)
-        start = 0
-        for row in (row for job in jobs for row in job.rows):
-            stop = start + len(rows[row].slots)
-            results[row] = out[start:stop].numpy().copy()
-            start = stop
-        return [result for result in results if result is not None]
+    @torch.inference_mode()
+    def score_shared(self, rows: Sequence[Row], *, gate: bool = True) -> list[Logits] | None:
+        """`label_logits` by the common prefix of all `rows`, or None where it declines; `why_not_shared` says why.
 
-    def _replay(self, job: Job, tensors: Staged) -> Tensor:
-        captured = self._captured[job.shape]
-        on_cuda = self._device.type == "cuda"
-        captured.statics.ids.copy_(tensors.ids, non_blocking=on_cuda)
-        captured.statics.slots.copy_(tensors.slots, non_blocking=on_cuda)
-        captured.graph.replay()
-        return captured.statics.logits
+        `gate=False` shares whatever can be shared, whether it pays or not; it is for verification and measurement.
+        """
+        with self._lock, on_device(self._device):
+            variant = self._open()
+            if self._prefix is None:
+                return None
+            with variant.policy.pinned():
+                return self._prefix.label_logits(rows, full_ms=self._price(rows), gate=gate)
 
-    def _eager(self, tensors: Staged) -> Tensor:
-        if self._device.type == "cuda":
-            ids, slots = (each.to(self._device, non_blocking=True) for each in (tensors.ids, tensors.slots))
-        else:
-            ids = tensors.ids.to(self._device)
-            # Metal has read a host index tensor after it was freed; this one is made on the device.
-            slots = torch.tensor(tensors.slots.tolist(), dtype=torch.int64, device=self._device)
-        return self._forward(ids, slots)
+    def why_not_shared(self, rows: Sequence[Row], *, gate: bool = True) -> str | None:
+        """Why `score_shared` would decline `rows`, in a few words; None if it would run them."""
+        with self._lock, on_device(self._device):
+            self._open()
+            if self._prefix is None:
+                return "the engine was not warmed up"
+            return self._prefix.why_not(rows, full_ms=self._price(rows), gate=gate)
 
-    def _count(self, job: Job, rows: Sequence[Row]) -> GridStats:
-        lengths = [len(rows[row].ids) for row in job.rows]
-        return GridStats(
-            forwards=1,
-            replays=int(job.replays),
-            eager_forwards=int(not job.replays),
-            eager_rows=0 if job.replays else len(lengths),
-            unbucketed_rows=sum(self._grid.t_bucket(length) is None for length in lengths),
-            real_tokens=sum(lengths),
-            padded_tokens=job.shape[0] * job.shape[1],
-        )
+    def _price(self, rows: Sequence[Row]) -> float:
+        """Milliseconds of `rows` as full rows."""
+        return sum(self._cost.price(batch.width, batch.length) for batch in self.plan(rows))
+
+    def _run_shared(self, variant: Variant, rows: Sequence[Row]) -> dict[int, Logits]:
+        """The logits of the rows that are better shared, by their index."""
+        results: dict[int, Logits] = {}
+        if self._prefix is None or self._prefix.refusal is not None:
+            return results
+        for group in prefix_groups(rows, self._limits.min_prefix_tokens):
+            members = [rows[index] for index in group]
+            full_ms = self._price(members)
+            if len(group) < len(rows) and self._prefix.why_not(members, full_ms=full_ms) is None:
+                # In a batch with others these rows may cost less than alone: what they add to it is their price.
+                rest = [index for index in range(len(rows)) if index not in results]
+                without = [rows[index] for index in rest if index not in group]
+                full_ms = self._price([rows[index] for index in rest]) - self._price(without)
+            with variant.policy.pinned():
+                logits = self._prefix.label_logits(members, full_ms=full_ms)
+            if logits is not None:
+                results.update(zip(group, logits, strict=True))
+        return results
+
+    def _run_rows(self, variant: Variant, rows: Sequence[Row]) -> list[Logits]:
+        longest = max(len(row.ids) for row in rows)
+        assert longest <= self._max_positions, (longest, self._max_positions)
+        jobs = [
+            place(
+                batch,
+                rows,
+                captured=self._captured,
+                device_type=self._device.type,
+                max_positions=self._max_positions,
+            )
+            for batch in self.plan(rows)
+        ]
+        runner = Runner(self._device, self._grid, self._head, variant.forward, variant.policy, self._captured)
+        results, stats = runner.run(jobs, rows)
+        self._stats += stats
+        return results
+
+
+def _pick_prefix(prefix: SharedPrefix) -> Pick:
+    if prefix.refusal is not None:
+        return Pick("shared prefix", "off", prefix.refusal)
+    return Pick("shared prefix", "by cost", "measured at warm-up: run once where that promises to beat full rows")

@@ -18,9 +18,16 @@ Work = Callable[[], object]
 LEAST_MS = 1e-6
 
 
-def milliseconds(device: torch.device, work: Work, *, repeats: int = 3) -> float:
-    """Median time of `work` over `repeats` runs, above 0."""
-    return max(LEAST_MS, statistics.median(_one(device, work) for _ in range(repeats)))
+# Once the runs of one work have taken this long together, their noise is small beside them.
+ENOUGH_MS = 30.0
+
+
+def milliseconds(device: torch.device, work: Work, *, repeats: int = 3, enough_ms: float = ENOUGH_MS) -> float:
+    """Median time of `work` over `repeats` runs, or fewer if they take `enough_ms` together; above 0."""
+    times: list[float] = []
+    while len(times) < repeats and sum(times) < enough_ms:
+        times.append(_one(device, work))
+    return max(LEAST_MS, statistics.median(times))
 
 
 def _one(device: torch.device, work: Work) -> float:
@@ -53,6 +60,17 @@ def peak_bytes(device: torch.device, work: Work) -> int:
     torch.cuda.reset_peak_memory_stats(device)
     work()
     return torch.cuda.max_memory_allocated(device) - before
+
+
+def reserved_bytes(device: torch.device) -> int | None:
+    """Device memory that torch holds; None off CUDA."""
+    return torch.cuda.memory_reserved(device) if device.type == "cuda" else None
+
+
+def release_cache(device: torch.device) -> None:
+    """Give memory that torch holds and nothing uses back to the driver; nothing to do off CUDA."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def reserved_line(device: torch.device) -> str:

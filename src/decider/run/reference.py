@@ -13,6 +13,7 @@ import torch
 from decider.model.head import LabelHead, last_hidden
 from decider.model.load import LoadedModel
 from decider.run.executor import Logits
+from decider.run.stats import ReferenceReport
 from decider.tokens.rows import Row
 
 
@@ -35,6 +36,9 @@ class ReferenceExecutor:
         logits: Logits = self._head(hidden[0, slots]).cpu().numpy()
         return logits
 
-    def describe(self) -> str:
-        """One line: what runs, where, and in which precision."""
-        return f"reference: one row at a time, eager, {self._loaded.dtype} on {self._loaded.device}"
+    def describe(self) -> ReferenceReport:
+        """What runs, where, and in which precision."""
+        return ReferenceReport(self._loaded.device, self._loaded.dtype)
+
+    def close(self) -> None:
+        """Does nothing: the reference holds nothing of its own."""

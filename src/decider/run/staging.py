@@ -55,11 +55,9 @@ def place(
     capacity = slot_capacity(width)
     if batch.captured and (width, length) in captured and n_slots <= capacity:
         return Job(batch.rows, (width, length), n_slots, capacity, replays=True)
+    # Elsewhere buckets stay whole: Metal compiles for each shape it meets, CUDA kernels are tuned for numbers of rows.
     if device_type == "cpu":
-        length = max(len(rows[row].ids) for row in batch.rows)
-    # Metal compiles for each shape it meets, so there the buckets stay whole.
-    if device_type != "mps":
-        width = len(batch.rows)
+        width, length = len(batch.rows), max(len(rows[row].ids) for row in batch.rows)
     return Job(batch.rows, (width, length), n_slots, n_slots, replays=False)
 
 

@@ -1,4 +1,4 @@
-"""What the grid executor did and what it is, as typed values.
+"""What an executor did and what it is, as typed values.
 
 It refuses to count by itself; the executor adds. Trap: `padded_tokens` counts all tokens that ran, the real ones too,
 so the padded share is 1 − real_tokens / padded_tokens.
@@ -14,32 +14,45 @@ from decider.run.device import Pick
 
 @dataclass(frozen=True, slots=True)
 class GridStats:
-    """Counts since the executor was made. Forwards are replays and eager forwards; warm-up counts captures only."""
+    """Counts since the executor was made; warm-up counts captures only. The difference of two is also one."""
 
     captures: int = 0
     forwards: int = 0
+    """Replays, eager forwards and shared forwards."""
     replays: int = 0
     eager_forwards: int = 0
     eager_rows: int = 0
-    """Rows that no graph ran, those above the ladder included."""
+    """Rows in eager forwards, those above the ladder included."""
     unbucketed_rows: int = 0
-    """Rows longer than the last bucket."""
+    """Rows longer than the last bucket that ran as full rows."""
     real_tokens: int = 0
     padded_tokens: int = 0
     """Tokens that ran: the real ones, and the padding of rows and of whole places."""
+    shared_calls: int = 0
+    """Groups of rows whose common prefix was run once."""
+    shared_rows: int = 0
+    shared_forwards: int = 0
+    """Forwards of prefixes and of suffixes; no graph runs them."""
+    declined_calls: int = 0
+    """Groups of rows with a common prefix that ran as full rows."""
+    unknown_tensors: int = 0
+    """Tensors of a cache under a name that is not known, forked because they hold a batch of 1; counted once a fork."""
 
     def __add__(self, other: GridStats) -> GridStats:
         return GridStats(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
+    def __sub__(self, other: GridStats) -> GridStats:
+        return GridStats(*(getattr(self, field.name) - getattr(other, field.name) for field in fields(self)))
+
 
 @dataclass(frozen=True, slots=True)
 class GridReport:
-    """What is captured, on what, and at which prices the plans were made."""
+    """What is captured, on what, at which prices the plans are made, and what was chosen and why."""
 
     device: str
     dtype: str
-    attention: Pick
-    """The attention implementation, and why it was chosen."""
+    picks: tuple[Pick, ...]
+    """The attention implementation and its back ends, the options, and whether prefixes are shared."""
     graphs: tuple[Shape, ...]
     """Captured (batch, length) shapes, largest first; none where the device has no graphs."""
     sealed: bool
@@ -47,9 +60,26 @@ class GridReport:
     """Fixed milliseconds of an eager forward, measured at warm-up; None before it."""
     token_ms: float | None
     """Milliseconds of one more padded token of an eager forward; None before warm-up."""
+    warmup_s: float | None
+    """Seconds that warm-up took; None before it."""
+    pool_bytes: int | None
+    """Device memory that warm-up added, graphs and working memory; None before it and off CUDA."""
 
     def __str__(self) -> str:
         """One line."""
         how = f"{len(self.graphs)} graphs" if self.graphs else "no graphs, eager"
         state = "sealed" if self.sealed else "open"
-        return f"grid: {how}, {state}, {self.attention.value} attention, {self.dtype} on {self.device}"
+        chosen = ", ".join(f"{pick.name} {pick.value}" for pick in self.picks)
+        return f"grid: {how}, {state}, {self.dtype} on {self.device}; {chosen}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceReport:
+    """The reference executor has no choices."""
+
+    device: str
+    dtype: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"reference: one row at a time, eager, {self.dtype} on {self.device}"

@@ -181,7 +181,7 @@ def test_mixed_lengths_are_merged_where_a_launch_costs_more_than_padding() -> No
 def test_long_rows_run_eagerly_in_chunks_within_the_token_budget() -> None:
     plan = plan_batches([9000, 100, 9000, 9000, 40_000, 9000], GRID, CostModel(4, 0.01))
     assert plan[0] == Batch(length=40_960, width=1, rows=(4,), captured=False)
-    assert sorted(batch.width for batch in plan[1:-1]) == [1, 3]
+    assert sorted(batch.width for batch in plan[1:-1]) == [2, 2]
     assert {batch.length for batch in plan[1:-1]} == {9216}
     assert plan[-1] == Batch(length=128, width=1, rows=(1,), captured=True)
 

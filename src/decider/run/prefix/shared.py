@@ -15,14 +15,17 @@ from torch import Tensor
 from decider.errors import ConfigError, EngineError
 from decider.model.head import LabelHead
 from decider.model.load import LoadedModel
+from decider.plan.buckets import Grid, Shape
 from decider.plan.cost import CostModel
-from decider.plan.sharing import PrefixCost, suffix_chunks, worth_sharing
+from decider.plan.sharing import PrefixCost, fork_widths, suffix_chunks, suffix_shape, worth_sharing
 from decider.run.executor import Logits
 from decider.run.measure import free_bytes
 from decider.run.prefix.cache import CachedDecoder, Prefix, cached_decoder
 from decider.run.prefix.fork import fork_cache
+from decider.run.prefix.groups import common_prefix
 from decider.run.prefix.prices import measure_prices
 from decider.run.prefix.probe import CacheSize, probe
+from decider.run.stats import GridStats
 from decider.tokens.rows import Row
 
 
@@ -44,68 +47,31 @@ class PrefixLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class PrefixStats:
-    """Counts since the `SharedPrefix` was made."""
-
-    shared_calls: int = 0
-    shared_rows: int = 0
-    declined_calls: int = 0
-    prefix_tokens: int = 0
-    """Tokens of prefixes, each run once."""
-    suffix_forwards: int = 0
-    suffix_tokens: int = 0
-    """Real tokens of suffixes."""
-    padded_suffix_tokens: int = 0
-    unknown_tensors: int = 0
-    """Tensors under a name that is not known, forked because they hold a batch of 1; counted once a fork."""
-
-    def __add__(self, other: PrefixStats) -> PrefixStats:
-        return PrefixStats(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
-
-
-@dataclass(frozen=True, slots=True)
 class _Plan:
     """A call that is to be shared."""
 
     prefix_tokens: int
     chunks: tuple[tuple[int, ...], ...]
     """Indices of rows, those of longer suffixes first."""
-
-
-def common_prefix(rows: Sequence[Row]) -> int:
-    """Tokens that all `rows` start with, at most the `prefix_tokens` of any; 0 for no rows."""
-    if not rows:
-        return 0
-    first, most = rows[0].ids, min(row.prefix_tokens for row in rows)
-
-    def shared(n_tokens: int) -> bool:
-        start = first[:n_tokens]
-        return all(row.ids[:n_tokens] == start for row in rows)
-
-    if shared(most):
-        return most
-    # `least` tokens are shared, `most` are not.
-    least = 0
-    while most - least > 1:
-        middle = (least + most) // 2
-        least, most = (middle, most) if shared(middle) else (least, middle)
-    return least
+    shapes: tuple[Shape, ...]
+    """The padded (rows, tokens) of each chunk's suffixes."""
 
 
 class SharedPrefix:
     """Runs rows of one model by their common prefix, where that is possible and pays.
 
-    Making one runs a few short forwards; a model whose cache fails them is never shared, and `refusal` says why. One
-    call at a time, under the caller's lock and with its device current.
+    Making one runs a few short forwards; a model whose cache fails them is never shared, and `refusal` says why. With a
+    `grid`, suffixes are padded to its ladders. One call at a time, under the caller's lock and with its device current.
     """
 
-    def __init__(self, loaded: LoadedModel, head: LabelHead, limits: PrefixLimits) -> None:
+    def __init__(self, loaded: LoadedModel, head: LabelHead, limits: PrefixLimits, grid: Grid | None = None) -> None:
         self._loaded = loaded
         self._head = head
         self._limits = limits
+        self._grid = grid
         self._device = torch.device(loaded.device)
         self._cost: PrefixCost | None = None
-        self._stats = PrefixStats()
+        self._stats = GridStats()
         self._ready: tuple[CachedDecoder, CacheSize] | None = None
         self._refusal: str | None = None
         try:
@@ -120,7 +86,7 @@ class SharedPrefix:
         return self._refusal
 
     @property
-    def stats(self) -> PrefixStats:
+    def stats(self) -> GridStats:
         """Counts up to now."""
         return self._stats
 
@@ -133,10 +99,26 @@ class SharedPrefix:
         """Gate by these prices from now on."""
         self._cost = cost
 
+    @torch.inference_mode()
     def measure(self, full: CostModel) -> None:
-        """Measure the prices of sharing beside those of full rows. Does nothing for a model that is never shared."""
-        if self._ready is not None:
-            self._cost = measure_prices(self._ready[0], full)
+        """Measure the prices of sharing beside those of full rows, and run each width of a fork once.
+
+        Does nothing for a model that is never shared.
+        """
+        if self._ready is None:
+            return
+        decoder, size = self._ready
+        self._cost = measure_prices(decoder, full)
+        if self._grid is None:
+            return
+        n_tokens = self._grid.lengths[0]
+        if 2 * n_tokens > self._loaded.max_positions:
+            return
+        prefix = decoder.run_prefix(torch.zeros(1, n_tokens, dtype=torch.int64, device=self._device))
+        for width in fork_widths(self._grid):
+            if width * size.row_bytes(2 * n_tokens) <= self._budget():
+                ids = torch.zeros(width, n_tokens, dtype=torch.int64, device=self._device)
+                decoder.run_suffixes(ids, fork_cache(prefix.cache, width).cache, n_tokens)
 
     @torch.inference_mode()
     def label_logits(
@@ -144,19 +126,29 @@ class SharedPrefix:
     ) -> list[Logits] | None:
         """One array [slots, labels] a row, in the order given and the caller's own; None if it declines.
 
-        `full_ms` is the price of the full rows' own plan, as `worth_sharing` takes it. `gate=False` leaves out only the
-        question whether sharing pays; it is for verification and measurement.
+        `full_ms` is the price of the full rows' own plan, as `worth_sharing` takes it. `gate=False` shares whatever can
+        be shared, also where it does not pay and below `min_prefix_tokens`; it is for verification and measurement.
         """
         plan = self._plan(rows, full_ms, gate=gate)
         if isinstance(plan, str):
-            self._stats += PrefixStats(declined_calls=1)
+            self._stats += GridStats(declined_calls=1)
             return None
         assert self._ready is not None
         decoder, _ = self._ready
         ids = torch.tensor([rows[0].ids[: plan.prefix_tokens]], device=self._device)
         prefix = decoder.run_prefix(ids)
-        logits = [self._run_chunk(decoder, prefix, [rows[index] for index in chunk]) for chunk in plan.chunks]
-        self._stats += PrefixStats(shared_calls=1, shared_rows=len(rows), prefix_tokens=plan.prefix_tokens)
+        self._stats += GridStats(
+            forwards=1,
+            shared_calls=1,
+            shared_rows=len(rows),
+            shared_forwards=1,
+            real_tokens=plan.prefix_tokens,
+            padded_tokens=plan.prefix_tokens,
+        )
+        logits = [
+            self._run_chunk(decoder, prefix, [rows[index] for index in chunk], shape)
+            for chunk, shape in zip(plan.chunks, plan.shapes, strict=True)
+        ]
         return _in_order(rows, plan.chunks, torch.cat(logits).cpu())
 
     def why_not(self, rows: Sequence[Row], *, full_ms: float | None = None, gate: bool = True) -> str | None:
@@ -170,42 +162,51 @@ class SharedPrefix:
         if len(rows) < 2:
             return "one row shares its prefix with nothing"
         n_prefix = common_prefix(rows)
-        if n_prefix < self._limits.min_prefix_tokens:
-            return f"a common prefix of {n_prefix} tokens is below min_prefix_tokens ({self._limits.min_prefix_tokens})"
+        least = self._limits.min_prefix_tokens if gate else 1
+        if n_prefix < least:
+            return f"a common prefix of {n_prefix} tokens is below min_prefix_tokens ({least})"
         lengths = [len(row.ids) - n_prefix for row in rows]
-        most_rows = self._budget() // self._ready[1].row_bytes(n_prefix + max(lengths))
+        room = self._loaded.max_positions - n_prefix
+        longest = suffix_shape(1, max(lengths), grid=self._grid, room=room)[1]
+        most_rows = self._budget() // self._ready[1].row_bytes(n_prefix + longest)
         if most_rows < 1:
             return f"a fork of one row does not fit the budget of {self._budget():,} bytes"
+        if self._grid is not None:
+            # What is padded to the next width must fit too.
+            most_rows = max(width for width in fork_widths(self._grid) if width <= most_rows)
         chunks = suffix_chunks(lengths, max_tokens=self._limits.suffix_tokens, max_rows=most_rows)
+        shapes = tuple(suffix_shape(len(chunk), lengths[chunk[0]], grid=self._grid, room=room) for chunk in chunks)
         if gate:
             if self._cost is None:
                 return "prices are not measured yet"
-            padded = sum(len(chunk) * lengths[chunk[0]] for chunk in chunks)
-            if not worth_sharing(n_prefix, padded, len(rows), self._cost, n_forwards=len(chunks), full_ms=full_ms):
+            n_rows, padded = sum(width for width, _ in shapes), sum(width * length for width, length in shapes)
+            if not worth_sharing(n_prefix, padded, n_rows, self._cost, n_forwards=len(chunks), full_ms=full_ms):
                 return "full rows are faster"
-        return _Plan(n_prefix, chunks)
+        return _Plan(n_prefix, chunks, shapes)
 
     def _budget(self) -> int:
         free = free_bytes(self._device)
         return self._limits.fork_bytes if free is None else min(self._limits.fork_bytes, free // 2)
 
-    def _run_chunk(self, decoder: CachedDecoder, prefix: Prefix, rows: Sequence[Row]) -> Tensor:
-        """Logits [slots, labels] of all slots of `rows`, which come longest first."""
+    def _run_chunk(self, decoder: CachedDecoder, prefix: Prefix, rows: Sequence[Row], shape: Shape) -> Tensor:
+        """Logits [slots, labels] of all slots of `rows`, padded to `shape`."""
         start = prefix.n_tokens
+        width, length = shape
         suffixes = [row.ids[start:] for row in rows]
-        length = len(suffixes[0])
         # Padding lies behind every slot of its row, and all layers are causal, so any token will do.
         padded = [(*suffix, *(0,) * (length - len(suffix))) for suffix in suffixes]
+        padded += [(0,) * length] * (width - len(rows))
         places: list[int] = []
         for place, row in enumerate(rows):
             assert row.slots[0] >= start, (row.slots, start)
             places.extend(place * length + slot - start for slot in row.slots)
-        fork = fork_cache(prefix.cache, len(rows))
+        fork = fork_cache(prefix.cache, width)
         hidden = decoder.run_suffixes(torch.tensor(padded, device=self._device), fork.cache, start)
-        self._stats += PrefixStats(
-            suffix_forwards=1,
-            suffix_tokens=sum(map(len, suffixes)),
-            padded_suffix_tokens=len(rows) * length,
+        self._stats += GridStats(
+            forwards=1,
+            shared_forwards=1,
+            real_tokens=sum(map(len, suffixes)),
+            padded_tokens=width * length,
             unknown_tensors=len(fork.unknown),
         )
         return self._head(hidden.flatten(0, 1).index_select(0, torch.tensor(places, device=self._device)))

@@ -1,0 +1,246 @@
+"""Making executors and timing cases on them.
+
+It refuses to print. Trap: a case is timed as a caller meets it, so an executor chooses its own way (full rows or a
+shared state); the two ways beside it are forced, and say what the choice was worth.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from decider.assembly import executor_for, make_executor, open_model
+from decider.bench.cases import Case, rows_of
+from decider.bench.floor import ModelWork, floor
+from decider.bench.machine import matmul_rate, this_machine
+from decider.bench.shapes import LABEL_IDS, random_model
+from decider.bench.table import Measured, Report
+from decider.bench.work import model_work
+from decider.errors import ConfigError, EngineError
+from decider.model.head import label_head
+from decider.plan.batches import Batch
+from decider.run.device import pick_attention, pick_device, pick_dtype
+from decider.run.executor import Executor, Logits
+from decider.run.grid import GridExecutor
+from decider.run.options import GridOptions
+from decider.run.stats import GridReport
+from decider.settings import Settings
+from decider.tokens.rows import Row
+
+Say = Callable[[str], None]
+
+MOST_RUNS, LEAST_RUNS = 20, 3
+ENOUGH_S = 5.0
+"""Without a wanted number of runs, slow calls are repeated for no longer than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An executor to time, and what is known of its model."""
+
+    name: str
+    executor: Executor
+    model: str
+    device: str
+    dtype: str
+    max_positions: int
+    vocab: int
+    work: ModelWork
+
+
+def open_subject(settings: Settings, shape: str | None, say: Say) -> Subject:
+    """The executor of `settings`, ready for rows, for their model or for random weights of `shape`.
+
+    Raises what loading and warm-up raise.
+    """
+    if shape is None:
+        opened = open_model(settings, say)
+        loaded = opened.loaded
+        work = model_work(loaded.module)
+        executor = make_executor(settings, opened, say)
+    else:
+        device = pick_device(settings.device).value
+        dtype, attention = pick_dtype(settings.executor, device).value, pick_attention(settings.executor)
+        loaded = random_model(shape, device=device, dtype=dtype, attention=attention.value)
+        work = model_work(loaded.module)
+        executor = executor_for(
+            settings.executor,
+            loaded,
+            label_head(loaded, LABEL_IDS),
+            attention=attention,
+            options=GridOptions(compile=settings.compile, fp8=settings.fp8),
+            say=say,
+        )
+    vocab = int(loaded.module.config.get_text_config().vocab_size)
+    return Subject(
+        settings.executor, executor, loaded.name, loaded.device, loaded.dtype, loaded.max_positions, vocab, work
+    )
+
+
+def bench(
+    settings: Settings,
+    cases: Sequence[Case],
+    *,
+    shape: str | None = None,
+    compare: str | None = None,
+    repeats: int | None = None,
+    say: Say,
+) -> Report:
+    """Time `cases` on the executor of `settings`, and on the one called `compare` with a model of its own.
+
+    Both are made before anything is timed, and each case is timed on both before the next, so that a machine that
+    changes its speed changes it for both. Raises ConfigError if the model has positions for none of the cases.
+    """
+    with ExitStack() as opened:
+        subject = open_subject(settings, shape, say)
+        opened.callback(subject.executor.close)
+        fitting = _fitting(cases, subject)
+        left_out = tuple(str(case) for case in cases if case not in fitting)
+        for name in left_out:
+            say(f"left out: {name}, as {subject.model} has {subject.max_positions:,} positions")
+        compared = None
+        if compare is not None:
+            # Options belong to the grid.
+            plain = settings if compare == settings.executor else replace(settings, compile=False, fp8=False)
+            compared = open_subject(replace(plain, executor=compare), shape, say)
+            opened.callback(compared.executor.close)
+        rate = matmul_rate(subject.device, subject.dtype)
+        rows = []
+        for case in fitting:
+            rows.append(measure_case(case, subject, compared, tflops=rate.tflops, repeats=repeats))
+            beside = "" if rows[-1].ratio is None else f", {rows[-1].ratio:.2f} × as fast as {compare}"
+            say(f"{case}: {rows[-1].ms:.1f} ms{beside}")
+        described = subject.executor.describe()
+        return Report(
+            model=subject.model,
+            executor=subject.name,
+            describe=str(described),
+            compare=compare,
+            compare_describe=None if compared is None else str(compared.executor.describe()),
+            machine=this_machine(subject.device),
+            rate=rate,
+            warmup_s=described.warmup_s if isinstance(described, GridReport) else None,
+            pool_bytes=described.pool_bytes if isinstance(described, GridReport) else None,
+            left_out=left_out,
+            rows=tuple(rows),
+        )
+
+
+def _fitting(cases: Sequence[Case], subject: Subject) -> list[Case]:
+    fitting = [case for case in cases if case.longest <= subject.max_positions]
+    if not fitting:
+        raise ConfigError(
+            f"{subject.model!r:.60} has {subject.max_positions:,} positions, too few for any case "
+            f"(the shortest row has {min(case.longest for case in cases):,} tokens); name another model"
+        )
+    return fitting
+
+
+def measure_case(
+    case: Case, subject: Subject, compared: Subject | None, *, tflops: float, repeats: int | None
+) -> Measured:
+    """One case; its floor at `tflops` · 10¹² operations a second. Raises EngineError for logits that are not finite."""
+    rows = rows_of(case, subject.vocab)
+    executor = subject.executor
+    padded_share, shared = _count(executor, rows)
+    ms, runs = median_ms(lambda: executor.label_logits(rows), repeats)
+    bucket = replay_ms = full_rows_ms = shared_ms = None
+    if isinstance(executor, GridExecutor):
+        if not shared:
+            plan = executor.plan(rows)
+            bucket, replay_ms = _forwards(plan), _replays_ms(executor, plan)
+        if case.state_tokens and len(rows) > 1:
+            other_ms = _other_way_ms(executor, rows, repeats, shared=shared)
+            full_rows_ms, shared_ms = (other_ms, ms) if shared else (ms, other_ms)
+    compared_ms = None
+    if compared is not None:
+        beside = compared.executor
+        _check(beside.label_logits(rows))
+        compared_ms, _ = median_ms(lambda: beside.label_logits(rows), repeats)
+    least = floor(subject.work, case, tflops)
+    return Measured(
+        state_tokens=case.state_tokens,
+        questions=len(rows),
+        question_tokens=case.question_tokens,
+        tokens=case.tokens,
+        executor=subject.name,
+        dtype=subject.dtype,
+        bucket=bucket,
+        padded_share=padded_share,
+        replay_ms=replay_ms,
+        ms=ms,
+        runs=runs,
+        shared=shared,
+        full_rows_ms=full_rows_ms,
+        shared_ms=shared_ms,
+        floor_parameters_ms=least.parameters_ms,
+        floor_attention_ms=least.attention_ms,
+        share=None if least.total_ms is None else least.total_ms / ms,
+        compared_ms=compared_ms,
+        ratio=None if compared_ms is None else compared_ms / ms,
+    )
+
+
+def _count(executor: Executor, rows: Sequence[Row]) -> tuple[float | None, bool]:
+    """(padded share, whether the state was shared) of one call, which also warms the case up."""
+    if not isinstance(executor, GridExecutor):
+        _check(executor.label_logits(rows))
+        return None, False
+    before = executor.stats
+    _check(executor.label_logits(rows))
+    counted = executor.stats - before
+    return 1 - counted.real_tokens / counted.padded_tokens, counted.shared_calls > 0
+
+
+def _other_way_ms(executor: GridExecutor, rows: Sequence[Row], repeats: int | None, *, shared: bool) -> float | None:
+    """The way the executor did not choose: full rows if it `shared`, else sharing, or None where that cannot be."""
+    if shared:
+        # A row without a reusable start is never shared.
+        apart = [replace(row, prefix_tokens=0) for row in rows]
+        executor.label_logits(apart)
+        return median_ms(lambda: executor.label_logits(apart), repeats, least=1)[0]
+    if executor.score_shared(rows, gate=False) is None:
+        return None
+    return median_ms(lambda: executor.score_shared(rows, gate=False), repeats, least=1)[0]
+
+
+def _replays_ms(executor: GridExecutor, plan: Sequence[Batch]) -> float | None:
+    """The graphs of `plan` together; None if one of its forwards has none."""
+    times = [executor.replay_ms((batch.width, batch.length)) if batch.captured else None for batch in plan]
+    known = [ms for ms in times if ms is not None]
+    return sum(known) if len(known) == len(times) else None
+
+
+def _forwards(plan: Sequence[Batch]) -> str:
+    """For example `2 of 32 × 256 + 1 × 64`, in the order they run."""
+    counts = Counter((batch.width, batch.length) for batch in plan)
+    return " + ".join(
+        f"{f'{count} of ' if count > 1 else ''}{width} × {length}" for (width, length), count in counts.items()
+    )
+
+
+def median_ms(call: Callable[[], object], repeats: int | None, *, least: int = LEAST_RUNS) -> tuple[float, int]:
+    """(median milliseconds on the host's clock, runs). `call` must end with its results on the host.
+
+    Without `repeats`, `MOST_RUNS` runs, or as many as `ENOUGH_S` allows, but `least`.
+    """
+    times: list[float] = []
+    while len(times) < (repeats or MOST_RUNS):
+        if repeats is None and len(times) >= least and sum(times) > 1e3 * ENOUGH_S:
+            break
+        began = time.perf_counter()
+        call()
+        times.append(1e3 * (time.perf_counter() - began))
+    return statistics.median(times), len(times)
+
+
+def _check(logits: Sequence[Logits]) -> None:
+    """Times of broken answers mean nothing. Raises EngineError."""
+    if not all(np.isfinite(one).all() for one in logits):
+        raise EngineError("the executor gives logits that are not finite on random rows; its times mean nothing")

@@ -1,0 +1,131 @@
+"""`decider verify`: exit status 0, 1 and 2, the last line, and the JSON file.
+
+Refuses to look for faults; `test_verify` does. Trap: the exit status 1 of an uncaught exception looks like a fault
+found, so the last line is read too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from decider.cli import verify
+from decider.errors import ConfigError
+from decider.run.executor import Logits
+from decider.run.grid import GridExecutor
+from decider.tokens.rows import Row
+
+TinyFolder = Callable[[str], Path]
+
+
+def decider_verify(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("DECIDER_")}
+    return subprocess.run(
+        [sys.executable, "-m", "decider.cli", "verify", *arguments],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_sound_engine_exits_0_and_the_last_line_sums_up(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    file = tmp_path / "verdicts.json"
+    folder = str(tiny_folder("llama"))
+    done = decider_verify("--model", folder, "--device", "cpu", "--budget", "1", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith("verify: 7 checks, ")
+    assert lines[-1].endswith(", 0 answers changed: pass")
+    assert any(line.startswith("time ") and " s of a budget of 1 s " in line for line in lines)
+    assert any(line.startswith("attention back ends ") for line in lines)
+    assert next(line for line in done.stderr.splitlines() if "checking" in line) == "decider: checking rows"
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert report["summary"] == lines[-1]
+    assert report["passed"] is True
+    assert len(report["checks"]) == 7
+    assert all(check["passed"] for check in report["checks"])
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    verify.add(parser.add_subparsers())
+    return parser.parse_args(["verify", *arguments])
+
+
+def test_a_fault_exits_1_and_is_named(
+    tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sound = GridExecutor.label_logits
+
+    def swapped(self: GridExecutor, rows: Sequence[Row]) -> list[Logits]:
+        return sound(self, rows) if len(rows) == 1 else sound(self, [*rows[:-1], rows[0]])
+
+    monkeypatch.setattr(GridExecutor, "label_logits", swapped)
+    file = tmp_path / "verdicts.json"
+    parsed = parse("--model", str(tiny_folder("llama")), "--device", "cpu", "--budget", "1", "--json", str(file))
+    assert verify.run(parsed) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "FAULTS (rows, bucket edges, " in last
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert (report["passed"], report["summary"]) == (False, last)
+    assert report["checks"][0]["faults"]
+
+
+def test_the_engine_is_closed_also_after_a_failure(
+    tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed: list[GridExecutor] = []
+    close = GridExecutor.close
+
+    def note(self: GridExecutor) -> None:
+        closed.append(self)
+        close(self)
+
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(GridExecutor, "close", note)
+    monkeypatch.setattr("decider.verify.run.most_tokens", stop)
+    with pytest.raises(KeyboardInterrupt):
+        verify.run(parse("--model", str(tiny_folder("llama")), "--device", "cpu"))
+    assert len(closed) == 1
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--executor", "packed"), "packs do not exist yet; use grid"),
+        (("--executor", "reference"), "invalid choice: 'reference'"),
+        (("--model", "/no/such/folder"), "/no/such/folder"),
+        (("--nonsense",), "unrecognized arguments: --nonsense"),
+    ],
+)
+def test_what_cannot_run_exits_2_with_one_line(arguments: tuple[str, ...], said: str) -> None:
+    done = decider_verify(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("decider: error: ")
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("budget", ["0", "-1", "nan", "inf"])
+def test_a_budget_is_a_number_of_seconds(budget: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--budget is .*; it must be a finite number of seconds above 0$"):
+        verify.run(parse(f"--budget={budget}"))
+
+
+def test_the_json_file_is_checked_before_a_model_is_loaded(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "no" / "file.json"):
+        with pytest.raises(ConfigError, match=r"cannot be written; name a file in a folder that is there$"):
+            verify.run(parse("--model", "/no/such/folder", "--json", str(place)))

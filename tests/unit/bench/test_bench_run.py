@@ -1,0 +1,144 @@
+"""Timing on a tiny model with fake graphs: what is counted, summed and compared, not how long it takes.
+
+Refuses to need a card. Trap: a fake graph is no faster than eager, so times say nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from fake_graphs import FakeCapturer
+
+from decider.bench.cases import Case, rows_of, same
+from decider.bench.floor import floor
+from decider.bench.run import LEAST_RUNS, MOST_RUNS, Subject, bench, measure_case, median_ms
+from decider.bench.shapes import LABEL_IDS, random_model
+from decider.bench.work import model_work
+from decider.errors import ConfigError, EngineError
+from decider.model.head import label_head
+from decider.plan.buckets import Grid
+from decider.run.executor import Executor, Logits
+from decider.run.grid import GridExecutor
+from decider.run.reference import ReferenceExecutor
+from decider.run.stats import ReferenceReport
+from decider.settings import Settings
+from decider.tokens.rows import Row
+
+LOADED = random_model("tiny", device="cpu", dtype="float32", attention="sdpa")
+HEAD = label_head(LOADED, LABEL_IDS)
+
+
+def subject(executor: Executor, name: str = "grid") -> Subject:
+    return Subject(name, executor, "tiny", "cpu", "float32", 512, 2048, model_work(LOADED.module))
+
+
+@pytest.fixture(scope="module")
+def grid() -> GridExecutor:
+    """Buckets of 1 and 2 rows at 64 and 128 tokens."""
+    executor = GridExecutor(LOADED, HEAD, Grid((64, 128), (1, 2)), FakeCapturer(), lambda _: None)
+    executor.warmup()
+    executor.seal()
+    return executor
+
+
+class Broken:
+    """Gives NaN for every row."""
+
+    def label_logits(self, rows: Sequence[Row]) -> list[Logits]:
+        return [np.full((1, 255), np.nan, dtype=np.float32) for _ in rows]
+
+    def describe(self) -> ReferenceReport:
+        return ReferenceReport("cpu", "float32")
+
+    def close(self) -> None:
+        pass
+
+
+def test_replays_are_summed_over_the_plan(grid: GridExecutor) -> None:
+    case = Case(0, (100, 40, 90, 50, 128))
+    found = measure_case(case, subject(grid), None, tflops=0.01, repeats=2)
+    plan = grid.plan(rows_of(case, 2048))
+    times = [grid.replay_ms((batch.width, batch.length)) for batch in plan]
+    assert all(time is not None and time > 0 for time in times)
+    assert found.replay_ms is not None
+    assert found.replay_ms > 0
+    assert found.bucket is not None
+    assert sum(int(part.split(" of ")[0]) if " of " in part else 1 for part in found.bucket.split(" + ")) == len(plan)
+    padded = sum(batch.width * batch.length for batch in plan)
+    assert found.padded_share == pytest.approx(1 - case.tokens / padded)
+    assert (found.ratio, found.shared, found.full_rows_ms, found.shared_ms) == (None, False, None, None)
+    assert (found.questions, found.question_tokens, found.tokens, found.runs) == (5, None, 408, 2)
+
+
+def test_a_plan_without_all_its_graphs_has_no_replay_time(grid: GridExecutor) -> None:
+    found = measure_case(same(0, 1, 200), subject(grid), None, tflops=0.01, repeats=1)
+    assert (found.bucket, found.replay_ms) == ("1 × 1024", None)
+
+
+@pytest.mark.parametrize("n_rows", [2, 30])
+def test_both_ways_of_a_state_are_timed(grid: GridExecutor, n_rows: int) -> None:
+    found = measure_case(same(90, n_rows, 20), subject(grid), None, tflops=0.01, repeats=1)
+    assert found.full_rows_ms is not None
+    assert found.shared_ms is not None
+    assert found.ms == (found.shared_ms if found.shared else found.full_rows_ms)
+    assert (found.bucket is None) == found.shared
+
+
+def test_the_ratio_is_the_compared_executors_time_over_ours(grid: GridExecutor) -> None:
+    reference = subject(ReferenceExecutor(LOADED, HEAD), "reference")
+    case = same(0, 2, 30)
+    found = measure_case(case, subject(grid), reference, tflops=0.01, repeats=1)
+    assert found.compared_ms is not None
+    assert found.ratio == found.compared_ms / found.ms
+    least = floor(model_work(LOADED.module), case, 0.01)
+    assert found.share == pytest.approx((least.parameters_ms + (least.attention_ms or 0)) / found.ms)
+
+
+def test_broken_answers_are_not_timed(grid: GridExecutor) -> None:
+    with pytest.raises(EngineError, match="not finite"):
+        measure_case(same(0, 1, 10), subject(Broken(), "reference"), None, tflops=1.0, repeats=1)
+    with pytest.raises(EngineError, match="not finite"):
+        measure_case(same(0, 1, 10), subject(grid), subject(Broken(), "reference"), tflops=1.0, repeats=1)
+
+
+def test_a_model_too_short_for_every_case_is_refused() -> None:
+    settings = Settings(device="cpu", executor="reference")
+    with pytest.raises(ConfigError, match=r"32,768 positions.*40,010 tokens"):
+        bench(settings, [same(40_000, 1, 10)], shape="tiny", say=lambda _: None)
+
+
+def test_a_shape_is_measured_and_what_does_not_fit_is_left_out() -> None:
+    said: list[str] = []
+    settings = Settings(device="cpu", executor="reference")
+    cases = [same(0, 1, 10), same(40_000, 1, 10)]
+    report = bench(settings, cases, shape="tiny", compare="reference", repeats=1, say=said.append)
+    assert [row.questions for row in report.rows] == [1]
+    assert report.rows[0].ratio is not None
+    assert report.left_out == ("40000 + 1 × 10",)
+    assert any("32,768 positions" in line for line in said)
+    assert (report.warmup_s, report.pool_bytes, report.compare) == (None, None, "reference")
+
+
+def test_medians_of_the_wanted_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 1.0, 1.0, 3.0, 3.0, 10.0])
+    monkeypatch.setattr("decider.bench.run.time.perf_counter", lambda: next(clock))
+    assert median_ms(lambda: None, 3) == (2000.0, 3)
+
+
+def test_slow_calls_are_repeated_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 100.0
+        return now
+
+    calls: list[int] = []
+    assert median_ms(lambda: calls.append(0), None)[1] == MOST_RUNS
+    assert len(calls) == MOST_RUNS
+    monkeypatch.setattr("decider.bench.run.time.perf_counter", clock)
+    assert median_ms(lambda: None, None) == (100_000.0, LEAST_RUNS)
+    assert median_ms(lambda: None, None, least=1) == (100_000.0, 1)
+    assert median_ms(lambda: None, 5) == (100_000.0, 5)
