@@ -95,7 +95,7 @@ def test_the_delta_rule_is_sound_as_an_operation(tokens: int, key_heads: int) ->
     if key_heads < 4:
         # As transformers does before 5.24, whose rule takes fewer key heads than value heads.
         query, key = (each.repeat_interleave(2, dim=2) for each in (query, key))
-    given = (query, key, value, decay, beta, True, "transformers.models.qwen3_5.modeling_qwen3_5")
+    given = (query, key, value, decay, beta, "transformers.models.qwen3_5.modeling_qwen3_5")
     assert gated_delta_rule(*given).shape == value.shape
     torch.library.opcheck(gated_delta_rule, given, test_utils=("test_schema", "test_faketensor"))
 

@@ -16,6 +16,7 @@ from torch.nn import functional
 from decider.errors import EngineError
 from decider.ops.delta_rule import DELTA_RULE
 from decider.ops.rebind import rebind, users
+from decider.ops.unit_norm import unit_vectors
 
 # What layers hand down to everything below them and the rule has no use for.
 _IRRELEVANT = frozenset(
@@ -86,7 +87,7 @@ def chunk_gated_delta_rule(
     q, k, v = chunked(query), chunked(key), chunked(value)
     log_decay, rate = chunked(g), chunked(beta)
     if use_qk_l2norm_in_kernel:
-        q, k = _l2_normed(q), _l2_normed(k)
+        q, k = unit_vectors(q), unit_vectors(k)
     q = q * key_dim**-0.5
 
     # Each sum over its own steps: a difference of two running sums loses small steps that follow a large one.
@@ -132,11 +133,6 @@ def _diagonal_blocks(matrix: Tensor, size: int) -> Tensor:
     per_side = matrix.shape[-1] // size
     blocks = matrix.view(*matrix.shape[:-2], per_side, size, per_side, size)
     return blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
-
-
-def _l2_normed(vectors: Tensor) -> Tensor:
-    """As transformers and flash-linear-attention do it: the 1e-6 is added to the square of the norm."""
-    return vectors * torch.rsqrt((vectors * vectors).sum(-1, keepdim=True) + 1e-6)
 
 
 def use_block_inverse(module: nn.Module) -> int:

@@ -14,27 +14,26 @@ import torch
 from torch import Tensor, nn
 
 from decider.ops.rebind import Function, rebind, users
+from decider.ops.unit_norm import unit_vectors
 
 # transformers ≥ 5.17: the name under which a gated delta layer calls the rule over whole rows.
 DELTA_RULE = "torch_chunk_gated_delta_rule"
 
 
 @torch.library.custom_op("decider::gated_delta_rule", mutates_args=())
-def gated_delta_rule(
-    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor, l2_norm: bool, home: str
-) -> Tensor:
+def gated_delta_rule(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor, home: str) -> Tensor:
     """[batch, tokens, value heads, value size], contiguous, from an empty state, by the function of the module `home`.
 
     query and key [batch, tokens, key heads, key size], value as the result, decay (log space) and beta
-    [batch, tokens, value heads]. With `l2_norm` queries and keys are normalised first.
+    [batch, tokens, value heads].
     """
     function = getattr(importlib.import_module(home), DELTA_RULE)
-    out: Tensor = function(query, key, value, g=decay, beta=beta, use_qk_l2norm_in_kernel=l2_norm)[0]
+    out: Tensor = function(query, key, value, g=decay, beta=beta, use_qk_l2norm_in_kernel=False)[0]
     return out.contiguous()
 
 
 @gated_delta_rule.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor, l2_norm: bool, home: str) -> Tensor:  # noqa: ARG001
+def _(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor, home: str) -> Tensor:  # noqa: ARG001
     return torch.empty_like(value, dtype=query.dtype, memory_format=torch.contiguous_format)
 
 
@@ -62,8 +61,10 @@ def _closed(home: str) -> Function:
         assert initial_state is None, "no cache in a compiled forward"
         assert not output_final_state
         assert cu_seqlens is None
-        # The kernels want them contiguous; copied out here, the copy is part of what the compiler fuses.
+        # Normalised and copied out here, both are part of what the compiler fuses; the kernels want them contiguous.
+        if use_qk_l2norm_in_kernel:
+            query, key = unit_vectors(query), unit_vectors(key)
         query, key, value = (each.contiguous() for each in (query, key, value))
-        return torch.ops.decider.gated_delta_rule(query, key, value, g, beta, use_qk_l2norm_in_kernel, home), None
+        return torch.ops.decider.gated_delta_rule(query, key, value, g, beta, home), None
 
     return rule

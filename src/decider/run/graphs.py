@@ -85,6 +85,11 @@ class CudaCapturer:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
+        # A pool that no graph uses is given up, and its handle cannot be captured into again; this graph keeps it.
+        self._anchor = torch.cuda.CUDAGraph()
+        self._kept = torch.zeros(1, device=device)
+        with torch.cuda.device(device), self._capturing(self._anchor):
+            self._kept.add_(1)
 
     def run(self, forward: Forward, statics: Statics) -> None:
         """See `Capturer`. The first run in a shape tunes its kernels and gives the stream's workspaces their memory."""
@@ -94,16 +99,21 @@ class CudaCapturer:
     def capture(self, forward: Forward, statics: Statics) -> Graph:
         """See `Capturer`. `run` it in this shape before."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._device), no_packed_sequences(), self._on_side_stream():
+        with torch.cuda.device(self._device), no_packed_sequences(), self._capturing(graph):
+            statics.logits.copy_(forward(statics.ids, statics.slots))
+        return graph
+
+    @contextmanager
+    def _capturing(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+        with self._on_side_stream():
             torch.cuda.synchronize()
             # Not `torch.cuda.graph`, which first gives all cached memory back to the driver: the next shape's run would
             # have to ask for it again. Other threads may allocate meanwhile; only this one is being captured.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
-                statics.logits.copy_(forward(statics.ids, statics.slots))
+                yield
             finally:
                 graph.capture_end()
-        return graph
 
     @contextmanager
     def _on_side_stream(self) -> Iterator[None]:

@@ -135,7 +135,8 @@ class GridExecutor:
                     self._capture(variant, todo, self._capturer, clock)
                 # What captures left in the cache belongs to their stream, which nothing runs on again.
                 measure.release_cache(self._device)
-                self._prefix = self._share_prefixes(variant)
+                if self._options.share_prefixes:
+                    self._prefix = self._share_prefixes(variant)
                 if self._device.type == "cuda":
                     warmup.warm_pinned()
                 clock.lap("timed shared prefixes")
@@ -255,7 +256,7 @@ class GridExecutor:
         with self._lock, on_device(self._device):
             self._open()
             if self._prefix is None:
-                return "the engine was not warmed up"
+                return "the engine was not warmed up" if self._options.share_prefixes else "share_prefixes is off"
             return self._prefix.why_not(rows, full_ms=self._price(rows), gate=gate)
 
     def _price(self, rows: Sequence[Row]) -> float:
@@ -300,7 +301,9 @@ class GridExecutor:
         return results
 
 
-def _pick_prefix(prefix: SharedPrefix) -> Pick:
+def _pick_prefix(prefix: SharedPrefix | None) -> Pick:
+    if prefix is None:
+        return Pick("shared prefix", "off", "share_prefixes is off")
     if prefix.refusal is not None:
         return Pick("shared prefix", "off", prefix.refusal)
     return Pick("shared prefix", "by cost", "measured at warm-up: run once where that promises to beat full rows")

@@ -19,16 +19,12 @@ from decider.ops.convolution import unroll_convolutions
 from decider.ops.delta import use_block_inverse
 from decider.ops.delta_rule import DELTA_RULE
 from decider.ops.fp8 import check_fp8, to_fp8
+from decider.ops.pinned_delta import has_kernels, pin_delta_rules
 from decider.ops.rebind import users
 from decider.run.compiled import CompiledForward, compile_forward
 from decider.run.device import Pick
 from decider.run.forward import Forward, make_forward
 from decider.run.options import GridOptions
-
-BLOCK_INVERSE_REASONS = {
-    "cpu": "1.4 to 2.4 times as fast as the library's own, and nearer to float64 (docs/log.md)",
-    "mps": "a triangular solve is slow on Metal; not measured by us",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +70,28 @@ def make_variant(loaded: LoadedModel, head: LabelHead, options: GridOptions, *, 
         compiled = compile_forward(own, head)
         unrolled = f", {n_unrolled} convolutions unrolled" if n_unrolled else ""
         picks.append(Pick("compile", f"layers{unrolled}", "asked for; eager forwards stay uncompiled"))
-    if device.type in BLOCK_INVERSE_REASONS and users(loaded.module, DELTA_RULE):
-        loaded = twin(loaded)
-        n_layers = use_block_inverse(loaded.module)
-        picks.append(Pick("delta rule", f"block inverse in {n_layers} layers", BLOCK_INVERSE_REASONS[device.type]))
+    if users(loaded.module, DELTA_RULE):
+        loaded, pick = _choose_delta_rule(loaded, device, options)
+        picks.append(pick)
     policy = attention_policy(device, loaded.module.dtype, single_key_head=has_single_key_head(loaded))
     picks.append(Pick("attention back ends", policy.value, policy.reason))
     return Variant(loaded, make_forward(loaded, head), compiled, policy, tuple(picks))
+
+
+def _choose_delta_rule(loaded: LoadedModel, device: torch.device, options: GridOptions) -> tuple[LoadedModel, Pick]:
+    """How the gated delta rule runs eagerly, and where nothing is compiled, captured too."""
+    name = "delta rule"
+    if device.type == "cuda" and has_kernels():
+        if not options.pin_kernels:
+            return loaded, Pick(name, "flash-linear-attention", "installed; pin_kernels is off")
+        loaded = twin(loaded)
+        pin_delta_rules(loaded.module)
+        reason = "installed; its norm is tuned anew for every 65,536 vectors, ours is not"
+        return loaded, Pick(name, "flash-linear-attention, norm of our own", reason)
+    loaded = twin(loaded)
+    use_block_inverse(loaded.module)
+    reasons = {
+        "cpu": "1.4 to 2.4 times as fast as the library's own, and nearer to float64 (docs/log.md)",
+        "mps": "a triangular solve is slow on Metal; not measured by us",
+    }
+    return loaded, Pick(name, "block inverse", reasons.get(device.type, "flash-linear-attention is not installed"))
