@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 from decider.bench.machine import this_machine
 from decider.bench.names import SHAPES, TINY
 from decider.bench.shapes import LABEL_IDS, random_model
+from decider.errors import DeciderError
 from decider.model.head import LabelHead, label_head, last_hidden
 from decider.model.load import LoadedModel
 from decider.plan.buckets import Grid
@@ -98,24 +99,36 @@ def main() -> None:
     torch.cuda.empty_cache()
     say(f"the oracle took {time.perf_counter() - began:.0f} s")
 
+    print(f"{'':16}{'counted':>8}{'changed':>9}{'percent':>9}{'max |Δp|':>10}{'not finite':>12}{'seconds':>9}")
     began = time.perf_counter()
     logits = batched_logits(loaded, head, rows, "Hugging Face, eager bf16")
     results = [compare("hf-eager-bf16", logits, oracle, time.perf_counter() - began)]
-    results += [run_engine(name, loaded, head, rows, oracle) for name in options.engines]
+    show(results[0])
+    failed = False
+    for name in options.engines:
+        try:
+            results.append(run_engine(name, loaded, head, rows, oracle))
+        # The others' figures took minutes, and are not lost with this one's.
+        except DeciderError as error:
+            failed = True
+            print(f"{name:16}failed: {error}", flush=True)
+            continue
+        show(results[-1])
+        if options.json:
+            facts = {**asdict(machine), "shape": options.shape, "prompts": options.prompts, "margin": MARGIN}
+            options.json.write_text(json.dumps({**facts, "rows": [asdict(each) for each in results]}, indent=1) + "\n")
+    sys.exit(int(failed))
 
-    print(f"{'':16}{'counted':>8}{'changed':>9}{'percent':>9}{'max |Δp|':>10}{'not finite':>12}{'seconds':>9}")
-    for each in results:
-        print(
-            f"{each.name:16}{each.counted:>8}{each.changed:>9}{each.changed_percent:>9.3f}{each.max_abs_delta_p:>10.5f}"
-            f"{each.not_finite:>12}{each.seconds:>9.1f}"
-        )
-    for each in results:
-        if each.replay_ms:
-            times = "".join(f"{shape:>10} {ms:.2f}" for shape, ms in each.replay_ms.items())
-            print(f"{each.name:16}replay ms:{times}; warm-up {each.warmup_s:.1f} s")
-    if options.json:
-        facts = {**asdict(machine), "shape": options.shape, "prompts": options.prompts, "margin": MARGIN}
-        options.json.write_text(json.dumps({**facts, "rows": [asdict(each) for each in results]}, indent=1) + "\n")
+
+def show(row: Changed) -> None:
+    """One line of the table, and the replays below it."""
+    print(
+        f"{row.name:16}{row.counted:>8}{row.changed:>9}{row.changed_percent:>9.3f}{row.max_abs_delta_p:>10.5f}"
+        f"{row.not_finite:>12}{row.seconds:>9.1f}"
+    )
+    if row.replay_ms:
+        times = ", ".join(f"{shape} {ms:.2f}" for shape, ms in row.replay_ms.items())
+        print(f"{'':16}replay in ms: {times}; warm-up {row.warmup_s:.1f} s", flush=True)
 
 
 def parse() -> argparse.Namespace:

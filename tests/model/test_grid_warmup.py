@@ -23,7 +23,7 @@ from decider.run.forward import Forward
 from decider.run.graphs import Graph, Statics
 from decider.run.grid import GridExecutor
 from decider.run.stats import GridStats
-from decider.run.warmup import GRAPH_BYTES, check_memory
+from decider.run.warmup import GRAPH_BYTES, check_memory, slot_difference
 
 TinyFolder = Callable[[str], Path]
 Model = tuple[LoadedModel, LabelHead]
@@ -185,7 +185,7 @@ class Broken:
             slots = torch.zeros_like(slots)
         self.statics.logits.copy_(self.forward(ids, slots))
         if self.fault == "last slot":
-            self.statics.logits[-1] += 0.5
+            self.statics.logits[-1, ::2] += 0.5
         if self.fault == "nan":
             self.statics.logits[-1, -1] = torch.nan
 
@@ -231,6 +231,18 @@ def test_a_broken_graph_is_found_before_the_seal(
     [logits] = grid.label_logits([random_row(16)])
     assert np.isfinite(logits).all()
     assert grid.stats.replays == 0
+
+
+def test_how_far_a_slot_is_off() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(64, 255, generator=generator) + 10
+    assert slot_difference(logits, logits) == 0
+    # What all labels share moves no probability.
+    assert slot_difference(logits + 3, logits) == pytest.approx(0, abs=1e-6)
+    wrong = logits.clone()
+    wrong[7] = logits[8]
+    assert slot_difference(wrong, logits) == pytest.approx(2**0.5, rel=0.1)
+    assert slot_difference(logits * 1.01, logits) == pytest.approx(0.01, rel=0.2)
 
 
 def test_weights_that_give_no_numbers_are_found(model: Model) -> None:

@@ -15,7 +15,7 @@ What transformers 5.17 and 5.24 hand to SDPA (`integrations/sdpa_attention.py`),
   takes no mask. During stream capture 5.17 makes one for every row; 5.24 does not.
 - With a mask and grouped heads, `repeat_kv` expands the keys and reshapes them. From two key heads on, that copies. A
   single key head becomes a view of stride 0 over the heads, and for that layout the memory-efficient kernel is wrong at
-  some numbers of keys, 257 for one (pytorch #191937; seen in bfloat16 and float32 with torch 2.11 on an H200). Such
+  some numbers of keys, 513 for one (pytorch #191937; seen in bfloat16 and float32 with torch 2.11 on an H200). Such
   models do without that kernel. For a single query 5.24 folds the heads into the queries instead.
 - A forked cache is copied row by row, so no stride over the rows is 0.
 """
