@@ -6,7 +6,6 @@ show; queries are scaled up, so that single keys decide. Behind the last key lie
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,15 +32,6 @@ SPLITS = (
     *((300, 40), (300, 213), (511, 2), (640, 129), (1000, 25), (1000, 40)),
 )
 SQUARES = (1, 2, 31, 33, 64, 65, 127, 129, 200, 257, 513)
-
-
-@pytest.fixture(autouse=True)
-def full_float32() -> Iterator[None]:
-    """No TF32 in matrix products, which math is made of."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    yield
-    torch.set_float32_matmul_precision(before)
 
 
 def make(queries: int, keys: int, head_dim: int, dtype: str, key_heads: int) -> tuple[Tensor, Tensor, Tensor]:

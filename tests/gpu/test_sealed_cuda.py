@@ -7,7 +7,7 @@ so requests of odd sizes are asked on purpose.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +32,6 @@ DEVICE = torch.device("cuda:0")
 GRID = Grid(lengths=(64, 128, 256), batches=(1, 2, 4), token_budget=1024, long_multiple=256)
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.1}
 HYBRID_TOLERANCE = {"float32": 5e-3, "bfloat16": 0.1}
-
-
-@pytest.fixture(autouse=True)
-def full_float32() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    yield
-    torch.set_float32_matmul_precision(before)
 
 
 def sealed(folder: Path, dtype: str) -> tuple[GridExecutor, ReferenceExecutor]:
