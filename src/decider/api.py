@@ -23,13 +23,14 @@ from decider.questions.answers import Answer, ChoiceAnswer, NoulAnswer, ScoreAns
 from decider.questions.faults import located, show
 from decider.questions.limits import DEFAULT_LIMITS, Limits
 from decider.questions.request import Request, make_request
+from decider.questions.rotate import Rotation, rotations
 from decider.questions.types import Question
 from decider.questions.wire import MODEL_ALIAS, parse_plain, parse_request, response
 from decider.read import Float64Array, normalise_levels
 from decider.run.device import Pick
-from decider.settings import check_temperature, load_settings
+from decider.settings import check_permutations, check_temperature, load_settings
 from decider.tokens.layout import Layout
-from decider.tokens.rows import Rows, Slot
+from decider.tokens.rows import Rows, Slot, input_tokens
 from decider.tokens.temperature import temperature_for
 
 YES = 1
@@ -99,6 +100,7 @@ class Decider:
         fp8: bool | None = None,
         layout: str | None = None,
         temperature: float | None = None,
+        permutations: int | None = None,
         truncate: bool | None = None,
         max_state_tokens: int | None = None,
         config: str | Path | None = None,
@@ -115,6 +117,7 @@ class Decider:
             "fp8": fp8,
             "layout": layout,
             "temperature": temperature,
+            "permutations": permutations,
             "truncate": truncate,
             "max_state_tokens": max_state_tokens,
         }
@@ -156,15 +159,18 @@ class Decider:
         independent: bool = True,
         layout: str | None = None,
         temperature: float | None = None,
+        permutations: int | None = None,
         truncate: bool | None = None,
     ) -> Answers:
         """Answer `questions` (id → Choice, Score, Noul or a wire question) about `state` (text or JSON).
 
         Independent questions never see each other; with `independent=False` they share one row, and later ones read the
         text of earlier ones. `temperature` overrides the model's; `truncate` cuts a state over the cap and reports it.
+        With `permutations` above 1 each Choice is asked in so many rotations of its options, and the answer is the mean
+        of the probabilities (not of their logarithms), which takes away what the model prefers for its place.
         """
         request = make_request(state, questions, independent=independent, layout=layout, limits=self._limits)
-        return self._answer([request], temperature=temperature, truncate=truncate)[0]
+        return self._answer([request], temperature=temperature, permutations=permutations, truncate=truncate)[0]
 
     def answer(self, request: Request) -> Answers:
         """Answer a request that was parsed before (`decider.questions.wire`), whatever model it names."""
@@ -178,6 +184,7 @@ class Decider:
         independent: bool = True,
         layout: str | None = None,
         temperature: float | None = None,
+        permutations: int | None = None,
         truncate: bool | None = None,
     ) -> list[Answers]:
         """`ask` for each of `states`, in order. Every state is checked before the first one runs; [] gives []."""
@@ -191,7 +198,7 @@ class Decider:
                 requests.append(
                     make_request(state, questions, independent=independent, layout=layout, limits=self._limits)
                 )
-        return self._answer(requests, temperature=temperature, truncate=truncate)
+        return self._answer(requests, temperature=temperature, permutations=permutations, truncate=truncate)
 
     def system_one(self, request: Mapping[str, object] | str | bytes) -> dict[str, object]:
         """Answer a wire request (a mapping, or its JSON) with the wire response."""
@@ -215,19 +222,29 @@ class Decider:
         return self._answer([parse_plain(context, questions, independent=independent, limits=self._limits)])[0]
 
     def _answer(
-        self, requests: Sequence[Request], *, temperature: float | None = None, truncate: bool | None = None
+        self,
+        requests: Sequence[Request],
+        *,
+        temperature: float | None = None,
+        permutations: int | None = None,
+        truncate: bool | None = None,
     ) -> list[Answers]:
         override = self._settings.temperature if temperature is None else check_temperature(temperature)
+        n_orders = self._settings.permutations if permutations is None else check_permutations(permutations)
         cut = self._settings.truncate if truncate is None else truncate
         if not isinstance(cut, bool):
             raise ConfigError(f"truncate is {show(cut)}; it must be True or False")
-        laid_out = []
+        asked = []
         for index, request in enumerate(requests):
             with located(*(("states", index) if len(requests) > 1 else ())):
                 layout = self._layout_of(request)
-                built = self._stack.builder.build(request, layout=layout, truncate=cut)
-            laid_out.append((request, built, self._temperatures(request, built, layout, override)))
-        return self._run(laid_out)
+                askings = [Rotation(request, dict.fromkeys(request.questions, 0)), *rotations(request, n_orders)]
+                asked.append([self._lay_out(asking, layout, override, truncate=cut) for asking in askings])
+        return self._run(asked)
+
+    def _lay_out(self, asking: Rotation, layout: Layout, override: float | None, *, truncate: bool) -> _LaidOut:
+        built = self._stack.builder.build(asking.request, layout=layout, truncate=truncate)
+        return _LaidOut(asking, built, layout, self._temperatures(asking.request, built, layout, override))
 
     def _layout_of(self, request: Request) -> Layout:
         layout = self._stack.layout if request.layout is None else Layout.parse(request.layout)
@@ -247,23 +264,42 @@ class Decider:
                 )
         return spread
 
-    def _run(self, laid_out: Sequence[tuple[Request, Rows, list[list[float]]]]) -> list[Answers]:
-        """Score the rows of all requests at once, which fills batches, and read each request's answers."""
-        rows = [row for _, built, _ in laid_out for row in built.rows]
-        temperatures = [row for _, _, spread in laid_out for row in spread]
-        scores = iter(self._engine.score(rows, temperatures))
-        return [self._read(request, built, [next(scores) for _ in built.rows]) for request, built, _ in laid_out]
+    def _run(self, asked: Sequence[Sequence[_LaidOut]]) -> list[Answers]:
+        """Score the rows of all askings of all requests at once, which fills batches, and read the answers."""
+        every = [one for askings in asked for one in askings]
+        rows = [row for one in every for row in one.built.rows]
+        scores = iter(self._engine.score(rows, [row for one in every for row in one.temperatures]))
+        return [self._read(askings, [[next(scores) for _ in one.built.rows] for one in askings]) for askings in asked]
 
-    def _read(self, request: Request, built: Rows, scores: Sequence[Sequence[Float64Array]]) -> Answers:
-        answers = {
-            question_id: read_answer(
-                request.questions[question_id],
-                _distribution(scores, slots).tolist(),
-                truncated=question_id in built.truncated,
+    def _read(self, askings: Sequence[_LaidOut], scores: Sequence[Sequence[Sequence[Float64Array]]]) -> Answers:
+        """The answers to the first asking, each averaged over all in which its question stands."""
+        request = askings[0].asking.request
+        answers = {}
+        for question_id, question in request.questions.items():
+            asked = [
+                (one, _distribution(own, one.built.places[question_id]))
+                for one, own in zip(askings, scores, strict=True)
+                if question_id in one.built.places
+            ]
+            shares = [one.asking.back(question_id, distribution.tolist()) for one, distribution in asked]
+            answers[question_id] = read_answer(
+                question,
+                np.mean(shares, axis=0).tolist(),
+                truncated=any(question_id in one.built.truncated for one, _ in asked),
             )
-            for question_id, slots in built.places.items()
-        }
-        return Answers(answers, self.name, built.input_tokens)
+        rows = [row for one in askings for row in one.built.rows]
+        return Answers(answers, self.name, input_tokens(rows, askings[0].layout))
+
+
+@dataclass(frozen=True, slots=True)
+class _LaidOut:
+    """One asking in token ids."""
+
+    asking: Rotation
+    built: Rows
+    layout: Layout
+    temperatures: list[list[float]]
+    """One a slot of each row, in the rows' order."""
 
 
 def _distribution(scores: Sequence[Sequence[Float64Array]], slots: Sequence[Slot]) -> Float64Array:

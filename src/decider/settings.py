@@ -20,6 +20,8 @@ ENVIRONMENT_PREFIX = "DECIDER_"
 OTHER_VARIABLES = ("DECIDER_CACHE", "DECIDER_CONFIG")
 EXECUTORS = ("reference", "grid")
 DEFAULT_EXECUTOR = "reference"
+# As many as a Choice has options.
+MOST_PERMUTATIONS = 255
 TRUE_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -43,6 +45,8 @@ class Settings:
     """`plain`, `chat`, `plain_schema_first` or `chat_schema_first`; None follows the model's `decider_config.json`."""
     temperature: float | None = None
     """Overrides every temperature of the model's configuration."""
+    permutations: int = 1
+    """In how many orders of its options each Choice is asked; the probabilities are averaged."""
     truncate: bool = False
     """Cut a state over the cap (and report it) instead of refusing it."""
     max_state_tokens: int = 32_768
@@ -52,7 +56,7 @@ class Settings:
 
 SETTING_TYPES: Mapping[str, type] = {
     "model": str, "gguf_file": str, "device": str, "executor": str, "compile": bool, "fp8": bool,
-    "layout": str, "temperature": float, "truncate": bool, "max_state_tokens": int,
+    "layout": str, "temperature": float, "permutations": int, "truncate": bool, "max_state_tokens": int,
 }  # fmt: skip
 
 
@@ -84,6 +88,7 @@ def load_settings(arguments: Mapping[str, object], *, environ: Mapping[str, str]
             )
     if settings.temperature is not None:
         check_temperature(settings.temperature)
+    check_permutations(settings.permutations)
     if settings.max_state_tokens < 1:
         raise ConfigError(f"max_state_tokens is {settings.max_state_tokens}; it must be at least 1")
     return settings
@@ -95,6 +100,15 @@ def check_temperature(value: object, *, what: str = "temperature") -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= sys.float_info.max:
         raise ConfigError(f"{what} is {_shown(value)}; it must be a finite number above 0, for example 1.0")
     return float(value)
+
+
+def check_permutations(value: object) -> int:
+    """`value` if it is a whole number from 1 to `MOST_PERMUTATIONS`, else ConfigError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_PERMUTATIONS:
+        raise ConfigError(
+            f"permutations is {_shown(value)}; it must be a whole number from 1 (off) to {MOST_PERMUTATIONS}"
+        )
+    return value
 
 
 def _from_file(path: Path) -> dict[str, object]:

@@ -332,6 +332,44 @@ def test_many_states_are_scored_at_once_and_keep_their_answers(
             np.testing.assert_allclose(flat(other)[name], numbers, atol=1e-5)
 
 
+@pytest.mark.parametrize("independent", [True, False])
+def test_permutations_average_over_orders_of_the_options(decider: Decider, independent: bool) -> None:
+    options = {"billing": "charges", "technical": None, "sales": None}
+    questions: dict[str, Question] = {"team": Choice("Which team?", options), "urgent": Noul("Is it urgent?")}
+    names = list(options)
+    asked = []
+    for turn in range(3):
+        order = names[turn:] + names[:turn]
+        turned = questions | {"team": Choice("Which team?", {name: options[name] for name in order})}
+        asked.append(decider.ask(STATE, turned, independent=independent))
+    averaged = decider.ask(STATE, questions, independent=independent, permutations=3)
+    for name in names:
+        mean = sum(answers.choice("team").probabilities[name] for answers in asked) / 3
+        assert averaged.choice("team").probabilities[name] == pytest.approx(mean, abs=1e-9)
+    nouls = [answers.noul("urgent").noul for answers in asked]
+    want = nouls[0] if independent else sum(nouls) / 3
+    assert averaged.noul("urgent").noul == pytest.approx(want, abs=1e-9)
+    # Asked in every order, where an option stands does not matter.
+    first = {"team": Choice("Which team?", {name: options[name] for name in names[1:] + names[:1]})}
+    again = decider.ask(STATE, first, permutations=255).choice("team").probabilities
+    alone = decider.ask(STATE, {"team": questions["team"]}, permutations=3).choice("team").probabilities
+    assert again == pytest.approx(alone, abs=1e-9)
+
+
+def test_further_orders_are_counted_without_the_state_they_share(decider: Decider) -> None:
+    team = {"team": QUESTIONS["team"]}
+    once, twice, thrice = (decider.ask(STATE, team, permutations=n).input_tokens for n in (1, 2, 3))
+    assert twice - once == thrice - twice
+    longer = decider.ask(STATE + " Please help." * 20, team, permutations=2).input_tokens
+    assert longer - decider.ask(STATE + " Please help." * 20, team).input_tokens == twice - once > 0
+
+
+@pytest.mark.parametrize("permutations", [0, -1, 256, 1.5, True, "2"])
+def test_permutations_out_of_range_are_refused(decider: Decider, permutations: object) -> None:
+    with pytest.raises(ConfigError, match="permutations is"):
+        decider.ask(STATE, QUESTIONS, permutations=permutations)  # type: ignore[arg-type]
+
+
 def test_a_closed_decider_says_so(tiny_folder: TinyFolder) -> None:
     with Decider(tiny_folder("llama"), device="cpu", executor="grid") as decider:
         decider.ask(STATE, QUESTIONS)

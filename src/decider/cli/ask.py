@@ -31,6 +31,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     add_model_options(parser)
     parser.add_argument("--temperature", type=float, help="override the model's temperatures")
+    parser.add_argument(
+        "--permutations", type=int, metavar="K", help="ask each Choice in K orders of its options, and average"
+    )
     parser.add_argument("--truncate", action="store_true", default=None, help="cut a state over the cap, and report it")
     parser.add_argument(
         "--json", action="store_true", help="print the wire response and nothing else on standard output"
@@ -50,6 +53,7 @@ def run(parsed: argparse.Namespace) -> int:
     configured = load_settings({}, environ=os.environ, file=file).model
     named = None if request.model in SERVED_NAMES or configured is not None else request.model
     given = model_arguments(parsed) | {"temperature": parsed.temperature, "truncate": parsed.truncate}
+    given["permutations"] = parsed.permutations
     if parsed.model is None:
         given["model"] = named
     decider = Decider(**given)

@@ -105,7 +105,7 @@ class RowBuilder:
                     truncated.update(draft.names)
                 rows.append(_row(draft, kept))
         frozen_places = MappingProxyType({name: tuple(slots) for name, slots in places.items()})
-        return Rows(tuple(rows), frozen_places, frozenset(truncated), _input_tokens(rows, layout))
+        return Rows(tuple(rows), frozen_places, frozenset(truncated), input_tokens(rows, layout))
 
     def _check_schema_first(self, layout: Layout) -> None:
         config = self.config
@@ -169,7 +169,8 @@ def _row(draft: Draft, state: Sequence[int]) -> Row:
     return Row(ids, tuple(start + slot for slot in draft.slots), draft.n_options, prefix_tokens)
 
 
-def _input_tokens(rows: Sequence[Row], layout: Layout) -> int:
+def input_tokens(rows: Sequence[Row], layout: Layout) -> int:
+    """Tokens of the rows of one request. State first, the head and state that they share are counted once."""
     total = sum(len(row.ids) for row in rows)
     if layout.schema_first or not rows:
         return total
