@@ -96,6 +96,7 @@ class Decider:
         gguf_file: str | None = None,
         device: str | None = None,
         executor: str | None = None,
+        dtype: str | None = None,
         compile: bool | None = None,  # noqa: A002 - the setting's name
         fp8: bool | None = None,
         layout: str | None = None,
@@ -113,6 +114,7 @@ class Decider:
             "gguf_file": gguf_file,
             "device": device,
             "executor": executor,
+            "dtype": dtype,
             "compile": compile,
             "fp8": fp8,
             "layout": layout,

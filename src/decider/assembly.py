@@ -12,19 +12,25 @@ from typing import cast
 
 import torch
 
+from decider.backbone.families import read_spec
+from decider.backbone.load import backbone_of, load_hf_config
 from decider.errors import ModelError
 from decider.model.cache import cache_dir
 from decider.model.head import LabelHead, check_head, label_head
 from decider.model.load import LoadedModel, load_module
 from decider.model.source import ModelFolder, resolve
 from decider.plan.buckets import Grid
+from decider.plan.packs import PackLimits
+from decider.run.choose import choose_executor
+from decider.run.cpu_dtype import pick_cpu_dtype
 from decider.run.device import Pick, pick_attention, pick_device, pick_dtype
 from decider.run.executor import Executor
 from decider.run.graphs import CudaCapturer
 from decider.run.grid import GridExecutor
 from decider.run.options import GridOptions
+from decider.run.packed import PackedExecutor, check_backbone
 from decider.run.reference import ReferenceExecutor
-from decider.run.stats import GridReport
+from decider.run.stats import ReferenceReport
 from decider.run.variant import check_options
 from decider.settings import Settings
 from decider.tokens.chat import ChatFrame, chat_frame
@@ -36,6 +42,8 @@ from decider.tokens.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
 
+PACK_LIMITS = PackLimits(max_tokens=2048, max_sequences=512, max_slots=4096)
+"""Packs of exact length. More tokens make products no faster on a CPU, and a call's memory larger."""
 DTYPE_KEYS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """How `x_calibration` calls a dtype."""
 
@@ -54,6 +62,7 @@ class OpenModel:
     """Why this model has no chat layout, or None if it has one."""
     loaded: LoadedModel
     head: LabelHead
+    executor: Pick
     attention: Pick
     picks: tuple[Pick, ...]
     """Every choice made up to here."""
@@ -94,8 +103,29 @@ def find_chat_frame(tokenizer: Tokenizer, labels: LabelTable, *, needed: bool) -
 def make_executor(settings: Settings, opened: OpenModel, say: Say) -> Executor:
     """The executor that `settings` name, ready for rows; see `executor_for`."""
     return executor_for(
-        settings.executor, opened.loaded, opened.head, attention=opened.attention, options=_options(settings), say=say
+        opened.executor.value,
+        opened.loaded,
+        opened.head,
+        attention=opened.attention,
+        options=_options(settings),
+        say=say,
     )
+
+
+def why_no_backbone(folder: ModelFolder) -> str | None:
+    """Why no native backbone has the model in `folder`; None if one has. Raises ModelError for a damaged config."""
+    config = load_hf_config(folder)
+    try:
+        read_spec(config, folder.name)
+    except ModelError as error:
+        return str(error)
+    return None
+
+
+def _pick_dtype(executor: str, device: str, wanted: str) -> Pick:
+    if executor == "packed" and device == "cpu" and wanted == "auto":
+        return pick_cpu_dtype()
+    return pick_dtype(executor, device, wanted)
 
 
 def _options(settings: Settings) -> GridOptions:
@@ -111,6 +141,10 @@ def executor_for(
     """
     if name == "reference":
         return ReferenceExecutor(loaded, head)
+    if name == "packed":
+        packed = PackedExecutor(backbone_of(loaded), head, PACK_LIMITS)
+        check_backbone(packed, loaded, head)
+        return packed
     assert name == "grid", name
     device = torch.device(loaded.device)
     capturer = CudaCapturer(device) if device.type == "cuda" else None
@@ -132,10 +166,13 @@ def _check_vocabulary(tokenizer: Tokenizer, loaded: LoadedModel) -> None:
 
 def open_model(settings: Settings, say: Say) -> OpenModel:
     """Find and load the model that `settings` name. Raises SetupError's subclasses; see `decider.errors`."""
-    device = pick_device(settings.device)
-    on_cuda = device.value.startswith("cuda")
-    check_options(_options(settings), torch.device(device.value), captures=on_cuda)
+    device, options = pick_device(settings.device), _options(settings)
+    if settings.executor in ("auto", "grid"):
+        on_cuda = device.value.startswith("cuda")
+        check_options(options, torch.device(device.value), captures=on_cuda)
     folder = resolve(settings.model, gguf_file=settings.gguf_file, cache=cache_dir(), say=say)
+    refusal = None if settings.executor in ("reference", "grid") else why_no_backbone(folder)
+    chosen = choose_executor(settings.executor, device.value, options=options, refusal=refusal)
     config = load_config(folder.path)
     for warning in config.warnings:
         say(warning)
@@ -145,7 +182,8 @@ def open_model(settings: Settings, say: Say) -> OpenModel:
     labels = label_table(tokenizer)
     chat, chat_fault = find_chat_frame(tokenizer, labels, needed=layout.chat)
 
-    dtype, attention = pick_dtype(settings.executor, device.value), pick_attention(settings.executor)
+    dtype = _pick_dtype(chosen.value, device.value, settings.dtype)
+    attention = pick_attention(chosen.value)
     loaded = load_module(folder, device=device.value, dtype=dtype.value, attention=attention.value)
     _check_vocabulary(tokenizer, loaded)
     head = label_head(loaded, labels.ids)
@@ -158,7 +196,9 @@ def open_model(settings: Settings, say: Say) -> OpenModel:
         layout_pick,
         Pick("labels", n_labels, "label strings that are one token; the largest Choice this model can answer"),
     )
-    return OpenModel(folder, config, layout, tokenizer, labels, chat, chat_fault, loaded, head, attention, picks)
+    return OpenModel(
+        folder, config, layout, tokenizer, labels, chat, chat_fault, loaded, head, chosen, attention, picks
+    )
 
 
 def assemble(settings: Settings, say: Say) -> Stack:
@@ -178,6 +218,6 @@ def assemble(settings: Settings, say: Say) -> Stack:
     )
     executor = make_executor(settings, opened, say)
     report = executor.describe()
-    chosen = report.picks if isinstance(report, GridReport) else (opened.attention,)
-    picks = (*opened.picks, Pick("executor", settings.executor, str(report)), *chosen)
+    chosen = (opened.attention,) if isinstance(report, ReferenceReport) else report.picks
+    picks = (*opened.picks, Pick(opened.executor.name, str(report), opened.executor.reason), *chosen)
     return Stack(opened.folder, config.for_dtype(key), opened.layout, builder, opened.chat_fault, executor, picks)

@@ -18,8 +18,8 @@ from decider.errors import ConfigError
 ENVIRONMENT_PREFIX = "DECIDER_"
 # Read elsewhere: the cache folder by `decider.model.cache`, the settings file by `load_settings`.
 OTHER_VARIABLES = ("DECIDER_CACHE", "DECIDER_CONFIG")
-EXECUTORS = ("reference", "grid")
-DEFAULT_EXECUTOR = "reference"
+EXECUTORS = ("auto", "reference", "grid", "packed")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 # As many as a Choice has options.
 MOST_PERMUTATIONS = 255
 TRUE_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -35,8 +35,11 @@ class Settings:
     """The name of a GGUF file inside the folder `model`."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:N` or `mps`."""
-    executor: str = DEFAULT_EXECUTOR
-    """`reference`, or `grid`: faster, and on CUDA warmed up and sealed before the first request."""
+    executor: str = "auto"
+    """`reference`: one row after the other, exact and slow. `grid`: padded batches, on CUDA captured and sealed.
+    `packed`: whole requests in one forward, for families with a native backbone. `auto` chooses one of the last two."""
+    dtype: str = "auto"
+    """Precision of the weights: `float32`, `bfloat16` or `float16`; `auto` chooses by device and measurement."""
     compile: bool = False
     """Fuse the grid's captured forwards with `torch.compile`; CUDA only, and a longer warm-up."""
     fp8: bool = False
@@ -55,7 +58,7 @@ class Settings:
 
 
 SETTING_TYPES: Mapping[str, type] = {
-    "model": str, "gguf_file": str, "device": str, "executor": str, "compile": bool, "fp8": bool,
+    "model": str, "gguf_file": str, "device": str, "executor": str, "dtype": str, "compile": bool, "fp8": bool,
     "layout": str, "temperature": float, "permutations": int, "truncate": bool, "max_state_tokens": int,
 }  # fmt: skip
 
@@ -81,11 +84,8 @@ def load_settings(arguments: Mapping[str, object], *, environ: Mapping[str, str]
     settings = Settings(**values, sources=sources)  # type: ignore[arg-type]
     if settings.executor not in EXECUTORS:
         raise ConfigError(f"executor is {settings.executor!r:.60}; it must be one of {', '.join(EXECUTORS)}")
-    for option in ("compile", "fp8"):
-        if getattr(settings, option) and settings.executor != "grid":
-            raise ConfigError(
-                f"{option} is an option of the grid executor, not of {settings.executor}; use --executor grid"
-            )
+    if settings.dtype not in DTYPES:
+        raise ConfigError(f"dtype is {settings.dtype!r:.60}; it must be one of {', '.join(DTYPES)}")
     if settings.temperature is not None:
         check_temperature(settings.temperature)
     check_permutations(settings.permutations)

@@ -49,7 +49,7 @@ QUESTIONS: dict[str, Question] = {
 
 @pytest.fixture(scope="module")
 def decider(tiny_folder: TinyFolder) -> Decider:
-    return Decider(tiny_folder("llama"), device="cpu")
+    return Decider(tiny_folder("llama"), device="cpu", executor="reference")
 
 
 def flat(answers: Answers) -> dict[str, list[float]]:
@@ -66,7 +66,7 @@ def flat(answers: Answers) -> dict[str, list[float]]:
 @pytest.mark.parametrize("layout", ["plain", "chat", "plain_schema_first", "chat_schema_first"])
 def test_answers_equal_the_models_own_logits(tiny_folder: TinyFolder, family: str, layout: str) -> None:
     folder = tiny_folder(family)
-    decider = Decider(folder, device="cpu", layout=layout)
+    decider = Decider(folder, device="cpu", executor="reference", layout=layout)
     answer = decider.ask(STATE, {"team": QUESTIONS["team"]}).choice("team")
 
     question = "Question: Which team?\nOptions:"
@@ -146,7 +146,7 @@ def test_configured_temperatures_are_used(tiny_folder: TinyFolder, tmp_path: Pat
     (tmp_path / "decider_config.json").write_text(
         json.dumps({"version": "t1", "temperature": 3.0, "temperature_by_type": {"noul": 0.5}, "isolated_levels": True})
     )
-    configured = Decider(tmp_path, device="cpu")
+    configured = Decider(tmp_path, device="cpu", executor="reference")
     answers = configured.ask(STATE, QUESTIONS)
     assert answers.model == "decider-t1"
     assert answers.choice("team") == decider.ask(STATE, QUESTIONS, temperature=3.0).choice("team")
@@ -229,12 +229,12 @@ def test_calibration_follows_the_dtype(tiny_folder: TinyFolder, tmp_path: Path, 
     link_checkpoint(tiny_folder("llama"), tmp_path)
     config = tmp_path / "decider_config.json"
     config.write_text('{"temperature": 2, "x_calibration": {"fp32": {"temperature": 4}}}')
-    assert Decider(tmp_path, device="cpu").ask(STATE, QUESTIONS).noul("urgent") == decider.ask(
+    assert Decider(tmp_path, device="cpu", executor="reference").ask(STATE, QUESTIONS).noul("urgent") == decider.ask(
         STATE, QUESTIONS, temperature=4.0
     ).noul("urgent")
     config.write_text('{"temperature": 2, "x_calibration": {"fp8": {"temperature": 4}}}')
     said: list[str] = []
-    plain = Decider(tmp_path, device="cpu", say=said.append).ask(STATE, QUESTIONS).noul("urgent")
+    plain = Decider(tmp_path, device="cpu", executor="reference", say=said.append).ask(STATE, QUESTIONS).noul("urgent")
     assert plain == decider.ask(STATE, QUESTIONS, temperature=2.0).noul("urgent")
     assert any("no entry for fp32" in line for line in said)
 
@@ -245,7 +245,7 @@ def test_a_path_never_means_the_embedded_model(
     link_checkpoint(tiny_folder("llama"), tmp_path / "default")
     (tmp_path / "default" / "decider_config.json").write_text('{"version": "9"}')
     monkeypatch.chdir(tmp_path)
-    assert Decider(Path("default"), device="cpu").name == "decider-9"
+    assert Decider(Path("default"), device="cpu", executor="reference").name == "decider-9"
 
 
 def test_a_tokenizer_larger_than_the_embedding_is_refused(tiny_folder: TinyFolder, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_tokenizer_larger_than_the_embedding_is_refused(tiny_folder: TinyFolde
     spec["added_tokens"] += [{**token, "id": index, "content": f"ZZ{index}"} for index in range(used, 1024)] + [token]
     (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
     with pytest.raises(SetupError, match="token ids up to 1024"):
-        Decider(tmp_path, device="cpu")
+        Decider(tmp_path, device="cpu", executor="reference")
 
 
 @pytest.mark.parametrize("fault", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")])
@@ -287,12 +287,12 @@ def test_arguments_of_another_type_are_refused(argument: str, value: object) -> 
 
 def test_a_model_without_a_chat_template_refuses_chat(tiny_folder: TinyFolder, tmp_path: Path) -> None:
     link_checkpoint(tiny_folder("llama"), tmp_path, without="chat_template")
-    plain_only = Decider(tmp_path, device="cpu")
+    plain_only = Decider(tmp_path, device="cpu", executor="reference")
     assert plain_only.ask(STATE, QUESTIONS).noul("urgent").noul > 0
     with pytest.raises(QuestionError, match="no chat layout"):
         plain_only.ask(STATE, QUESTIONS, layout="chat")
     with pytest.raises(SetupError, match="chat template"):
-        Decider(tmp_path, device="cpu", layout="chat")
+        Decider(tmp_path, device="cpu", executor="reference", layout="chat")
 
 
 def test_picks_carry_their_reasons(decider: Decider) -> None:
@@ -304,7 +304,7 @@ def test_picks_carry_their_reasons(decider: Decider) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_grid_executor_gives_the_references_answers(tiny_folder: TinyFolder, family: str) -> None:
-    reference = Decider(tiny_folder(family), device="cpu").ask(STATE, QUESTIONS)
+    reference = Decider(tiny_folder(family), device="cpu", executor="reference").ask(STATE, QUESTIONS)
     grid = Decider(tiny_folder(family), device="cpu", executor="grid").ask(STATE, QUESTIONS)
     for name, numbers in flat(reference).items():
         np.testing.assert_allclose(flat(grid)[name], numbers, atol=1e-5)
@@ -381,7 +381,7 @@ def test_a_closed_decider_says_so(tiny_folder: TinyFolder) -> None:
 @pytest.mark.parametrize("option", ["compile", "fp8"])
 def test_options_of_the_grid_are_refused_elsewhere(tiny_folder: TinyFolder, option: str) -> None:
     with pytest.raises(ConfigError, match=f"{option} is an option of the grid executor"):
-        Decider(tiny_folder("llama"), device="cpu", **{option: True})  # type: ignore[arg-type]
+        Decider(tiny_folder("llama"), device="cpu", executor="reference", **{option: True})  # type: ignore[arg-type]
     with pytest.raises(SetupError, match="CUDA"):
         Decider(tiny_folder("llama"), device="cpu", executor="grid", **{option: True})  # type: ignore[arg-type]
 

@@ -150,8 +150,6 @@ def test_the_reference_counts_no_buckets_and_long_cases_are_left_out(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--executor", "packed"], "no packed executor yet"),
-        (["--compare", "packed"], "no packed executor yet"),
         (["--shape", "qwen3-1.7b", "--device", "cpu"], "CUDA"),
         (["--shape", "qwen3-1.7b", "--model", "x"], "exclude each other"),
         (["--repeats", "0"], "--repeats is 0"),
@@ -169,9 +167,21 @@ def test_what_cannot_be_measured_is_one_line_and_exit_2(
     assert said in shown.err
 
 
-def test_packed_is_refused_before_torch_is_imported() -> None:
+def test_packs_are_timed_beside_the_grid(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    file = tmp_path / "bench.json"
+    words = ["--model", str(tiny_folder("qwen3")), "--device", "cpu", "--repeats", "1", "--dtype", "float32"]
+    assert main(["bench", "engine", *words, "--executor", "packed", "--compare", "grid", "--json", str(file)]) == 0
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    assert facts["describe"].startswith("packed: qwen3 backbone, ")
+    for row in facts["rows"]:
+        assert (row["executor"], row["dtype"], row["bucket"], row["padded_share"]) == ("packed", "float32", None, 0)
+        assert row["shared"] == (row["questions"] > 1)
+        assert row["ratio"] > 0
+
+
+def test_a_fault_of_words_is_found_before_torch_is_imported() -> None:
     """In a process of its own."""
     code = "import sys; from decider.cli import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
-    words = ["bench", "engine", "--executor", "packed"]
+    words = ["bench", "engine", "--repeats", "0"]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "2 False\n", done.stderr

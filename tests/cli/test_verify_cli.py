@@ -104,7 +104,6 @@ def test_the_engine_is_closed_also_after_a_failure(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--executor", "packed"), "packs do not exist yet; use grid"),
         (("--executor", "reference"), "invalid choice: 'reference'"),
         (("--model", "/no/such/folder"), "/no/such/folder"),
         (("--nonsense",), "unrecognized arguments: --nonsense"),

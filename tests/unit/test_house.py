@@ -19,6 +19,7 @@ ORDER = (
     "plan",
     "ops",
     "model",
+    "backbone",
     "read",
     "run",
     "engine",

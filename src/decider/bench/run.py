@@ -29,6 +29,7 @@ from decider.run.device import pick_attention, pick_device, pick_dtype
 from decider.run.executor import Executor, Logits
 from decider.run.grid import GridExecutor
 from decider.run.options import GridOptions
+from decider.run.packed import PackedExecutor
 from decider.run.stats import GridReport
 from decider.settings import Settings
 from decider.tokens.rows import Row
@@ -66,7 +67,8 @@ def open_subject(settings: Settings, shape: str | None, say: Say) -> Subject:
         executor = make_executor(settings, opened, say)
     else:
         device = pick_device(settings.device).value
-        dtype, attention = pick_dtype(settings.executor, device).value, pick_attention(settings.executor)
+        dtype = pick_dtype(settings.executor, device, settings.dtype).value
+        attention = pick_attention(settings.executor)
         loaded = random_model(shape, device=device, dtype=dtype, attention=attention.value)
         work = model_work(loaded.module)
         executor = executor_for(
@@ -107,7 +109,9 @@ def bench(
         compared = None
         if compare is not None:
             # Options belong to the grid.
-            plain = settings if compare == settings.executor else replace(settings, compile=False, fp8=False)
+            plain = (
+                settings if compare == settings.executor else replace(settings, compile=False, fp8=False, dtype="auto")
+            )
             compared = open_subject(replace(plain, executor=compare), shape, say)
             opened.callback(compared.executor.close)
         rate = matmul_rate(subject.device, subject.dtype)
@@ -189,7 +193,7 @@ def measure_case(
 
 def _count(executor: Executor, rows: Sequence[Row]) -> tuple[float | None, bool]:
     """(padded share, whether the state was shared) of one call, which also warms the case up."""
-    if not isinstance(executor, GridExecutor):
+    if not isinstance(executor, (GridExecutor, PackedExecutor)):
         _check(executor.label_logits(rows))
         return None, False
     before = executor.stats

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from decider.errors import DeciderError, printable
 from decider.questions.request import LAYOUT_NAMES
-from decider.settings import DEFAULT_EXECUTOR, EXECUTORS, Settings, load_settings
+from decider.settings import DTYPES, EXECUTORS, Settings, load_settings
 
 EXIT_FAULT = 2
 EXIT_INTERRUPTED = 130
@@ -40,11 +40,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-MODEL_OPTIONS = ("model", "gguf_file", "device", "executor", "compile", "fp8", "layout", "config")
+MODEL_OPTIONS = ("model", "gguf_file", "device", "executor", "dtype", "compile", "fp8", "layout", "config")
 
 
 def add_model_options(
-    parser: argparse.ArgumentParser, *, executors: Sequence[str] = EXECUTORS, executor: str = DEFAULT_EXECUTOR
+    parser: argparse.ArgumentParser, *, executors: Sequence[str] = EXECUTORS, executor: str = "auto"
 ) -> None:
     """The options that say which model runs, where, and by which of `executors`; see `model_arguments`.
 
@@ -54,6 +54,7 @@ def add_model_options(
     parser.add_argument("--gguf-file", metavar="NAME", help="the GGUF file inside the folder given as --model")
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:N or mps")
     parser.add_argument("--executor", choices=executors, help=f"how rows are run (default: {executor})")
+    parser.add_argument("--dtype", choices=DTYPES, help="precision of the weights (default: auto)")
     parser.add_argument(
         "--compile", action="store_true", default=None, help="with --executor grid on CUDA: fuse what is captured"
     )

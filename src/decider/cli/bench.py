@@ -67,9 +67,6 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _check(parsed: argparse.Namespace) -> None:
-    for option in ("executor", "compare"):
-        if getattr(parsed, option) == "packed":
-            raise ConfigError(f"--{option} packed: there is no packed executor yet; use grid or reference")
     if parsed.shape is not None and parsed.model is not None:
         raise ConfigError(f"--shape {parsed.shape} and --model {parsed.model!r:.60} exclude each other; give one")
     if parsed.repeats is not None and parsed.repeats < 1:

@@ -70,8 +70,6 @@ def status_of(verdicts: Sequence[Verdict]) -> int:
 
 
 def _check(parsed: argparse.Namespace) -> None:
-    if parsed.executor == "packed":
-        raise ConfigError("--executor packed: packs do not exist yet; use grid")
     if parsed.budget is not None and not (math.isfinite(parsed.budget) and parsed.budget > 0):
         raise ConfigError(f"--budget is {parsed.budget}; it must be a finite number of seconds above 0")
     if parsed.json is not None and (parsed.json.is_dir() or not parsed.json.parent.is_dir()):

@@ -33,8 +33,8 @@ class Rotation:
 def rotations(request: Request, n_orders: int) -> tuple[Rotation, ...]:
     """The askings beside the first: each Choice in `n_orders` orders in all, or in as many as it has options.
 
-    Order j of n options begins with option j · n / orders, rounded down, so that the places are spread evenly. Questions
-    of other types are asked again only where all share one row.
+    Order j of n options begins with option j · n / orders, rounded down, so that the places are spread evenly. A
+    question of another type is asked again only where all share one row.
     """
     assert n_orders >= 1, n_orders
     askings = []

@@ -39,8 +39,10 @@ def pick_device(wanted: str, available: tuple[str, ...] | None = None) -> Pick:
     return Pick("device", name, "asked for")
 
 
-def pick_dtype(executor: str, device: str) -> Pick:
-    """Precision of the weights for `executor` on `device`."""
+def pick_dtype(executor: str, device: str, wanted: str = "auto") -> Pick:
+    """Precision of the weights for `executor` on `device`: `wanted`, unless that is `auto`."""
+    if wanted != "auto":
+        return Pick("dtype", wanted, "asked for")
     if executor == "reference":
         return Pick("dtype", "float32", "the reference executor is the oracle that others are compared with")
     if device.startswith("cuda"):

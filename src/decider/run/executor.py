@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from decider.run.stats import GridReport, ReferenceReport
+from decider.run.stats import GridReport, PackedReport, ReferenceReport
 from decider.tokens.rows import Row
 
 Logits = NDArray[np.floating]
@@ -25,7 +25,7 @@ class Executor(Protocol):
         """One array [slots, labels] a row, in the order given: float32, or float64 for such a model."""
         ...
 
-    def describe(self) -> GridReport | ReferenceReport:
+    def describe(self) -> GridReport | PackedReport | ReferenceReport:
         """What runs, where, in which precision, and which choices were made; `str()` of it is one line."""
         ...
 

@@ -74,6 +74,23 @@ class GridReport:
 
 
 @dataclass(frozen=True, slots=True)
+class PackedReport:
+    """What runs packs, and what was chosen and why."""
+
+    device: str
+    dtype: str
+    family: str
+    """The family of the native backbone."""
+    max_tokens: int
+    """Tokens of a pack; a longer row is a pack of its own."""
+    picks: tuple[Pick, ...]
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"packed: {self.family} backbone, packs of {self.max_tokens:,} tokens, {self.dtype} on {self.device}"
+
+
+@dataclass(frozen=True, slots=True)
 class ReferenceReport:
     """The reference executor has no choices."""
 

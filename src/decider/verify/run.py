@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from decider.assembly import make_executor, open_model
 from decider.errors import ConfigError, EngineError
-from decider.run.grid import GridExecutor
+from decider.plan.buckets import Grid
+from decider.run.grid import GridExecutor, bounded
+from decider.run.packed import PackedExecutor
 from decider.settings import Settings
 from decider.verify.cases import EDGES, SHARES, Cases, Ground, make_cases, make_row
 from decider.verify.checks import (
@@ -86,8 +88,10 @@ def verify(
     """
     opened = open_model(settings, say)
     made = make_executor(settings, opened, say)
-    if not isinstance(made, GridExecutor):
-        raise ConfigError(f"executor {settings.executor!r} cannot be verified; use grid")
+    if not isinstance(made, (GridExecutor, PackedExecutor)):
+        raise ConfigError(f"executor {settings.executor!r} cannot be verified; use grid or packed")
+    # Packs have no buckets; the edges of the grid's are lengths as good as others.
+    grid = made.grid if isinstance(made, GridExecutor) else bounded(Grid(), opened.loaded.max_positions)
     try:
         loaded = opened.loaded
         say("loading the oracle's own weights in float32")
@@ -104,8 +108,8 @@ def verify(
             vocab=int(loaded.module.config.get_text_config().vocab_size),
             labels=len(opened.labels),
             positions=loaded.max_positions,
-            lengths=made.grid.lengths,
-            long_multiple=made.grid.long_multiple,
+            lengths=grid.lengths,
+            long_multiple=grid.long_multiple,
             oracle_tokens=most_tokens(oracle),
         )
         say("measuring what a row takes")

@@ -1,0 +1,1 @@
+"""Decoders of our own over packed tokens. They refuse to know plans, labels and requests."""

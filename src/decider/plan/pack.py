@@ -1,0 +1,170 @@
+"""A pack: several token sequences in one row of tokens, and where each of them starts, goes on and is read.
+
+It refuses to know models, devices, limits and prices. Trap: a branch lies anywhere behind its trunk. Its positions go
+on where the trunk ends and its first tokens look back into the trunk's tail; the token before it in the pack is a
+stranger.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, repeat
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decider.tokens.rows import Row
+
+Table = NDArray[np.int64]
+
+PADDING_ID = 0
+"""Any id of the vocabulary will do: padding is a sequence of its own, which nothing reads."""
+
+
+class Span(NamedTuple):
+    """Tokens of a pack that lie together: a trunk, a branch or the padding.
+
+    A named tuple, as a tick makes hundreds of them and a frozen dataclass takes several times as long to make.
+    """
+
+    start: int
+    """Its first token, as an index of the pack's ids."""
+    length: int
+    """Tokens, at least 1."""
+    parent: int | None
+    """A branch's trunk, as an index of the pack's spans; None for a trunk and for padding."""
+
+
+class Group(NamedTuple):
+    """Rows that share a trunk, as indices of the planned rows; or one row, which is a trunk as a whole."""
+
+    rows: tuple[int, ...]
+    trunk_tokens: int
+    """Length of the start that the rows share, at least 1 and shorter than any of them; 0 for one row."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pack:
+    """One forward over N tokens: trunks, then branches in the order of their trunks, then at most one padding.
+
+    A branch token sees its whole trunk and its own branch up to itself; any other token sees its own span up to itself.
+    All tables are read-only.
+    """
+
+    ids: Table
+    """[N] token ids; `PADDING_ID` in the padding."""
+    positions: Table
+    """[N] place of each token in its own row, from 0. A branch's go on where its trunk ends; padding's start at 0."""
+    spans: tuple[Span, ...]
+    """Without gaps from token 0 to N."""
+    n_trunks: int
+    """The first spans are the trunks."""
+    n_real_tokens: int
+    """Tokens of trunks and branches. Less than N if and only if the last span is padding."""
+    slots: Table
+    """[slots] where logits are read, as indices of `ids`, rising: those of `rows[0]`, then those of `rows[1]`, …"""
+    rows: tuple[int, ...]
+    """Which planned rows these are, in the order of the spans they end in; each has the slots of its `Row.slots`."""
+    oversize: bool
+    """Beyond every size that the limits allow: at its exact length, for no captured shape holds it."""
+
+    @property
+    def n_tokens(self) -> int:
+        """N, with padding."""
+        return len(self.ids)
+
+    @property
+    def n_real_spans(self) -> int:
+        """Trunks and branches."""
+        return len(self.spans) - (self.n_real_tokens < self.n_tokens)
+
+    @property
+    def n_branches(self) -> int:
+        """Spans with a parent; 0 in a pack that is flat."""
+        return self.n_real_spans - self.n_trunks
+
+    def look_back(self, n_taps: int) -> Table:
+        """[N, n_taps]: the 1st, 2nd, … token before each one in its own row, as indices of `ids`; -1 if there is none.
+
+        A branch goes back into its trunk's tail.
+        """
+        starts = np.array([span.start for span in self.spans])
+        lengths = np.array([span.length for span in self.spans])
+        # -1 stands for no trunk; what it reads, those of the last span, is never used.
+        trunks = np.array([-1 if span.parent is None else span.parent for span in self.spans])
+        n_before = np.where(trunks < 0, 0, lengths[trunks])
+        ends_before = starts[trunks] + lengths[trunks]
+
+        back = np.arange(1, n_taps + 1)
+        table = np.arange(self.n_tokens, dtype=np.int64)[:, None] - back
+        # Only the first tokens of a span, [spans, n_taps], look back beyond it.
+        nth = np.arange(n_taps)
+        heads = starts[:, None] + nth
+        beyond = back - nth[:, None]
+        outside = np.where(beyond <= n_before[:, None, None], ends_before[:, None, None] - beyond, -1)
+        looked = np.where(beyond > 0, outside, heads[:, :, None] - back)
+        inside = nth < lengths[:, None]
+        table[heads[inside]] = looked[inside]
+        return read_only(table)
+
+
+def make_pack(rows: Sequence[Row], groups: Sequence[Group], *, n_tokens: int | None, oversize: bool = False) -> Pack:
+    """The pack of `groups` of `rows`, at least one, padded to `n_tokens` in all; None for no padding."""
+    ids: list[int] = []
+    lengths: list[int] = []
+    for members, n_shared in groups:
+        whole = rows[members[0]].ids
+        ids += whole[:n_shared] if n_shared else whole
+        lengths.append(n_shared or len(whole))
+    parents: list[int | None] = [None] * len(groups)
+    n_before = [0] * len(groups)
+    alone = [trunk for trunk, group in enumerate(groups) if not group.trunk_tokens]
+    planned = [groups[trunk].rows[0] for trunk in alone]
+    for trunk, (members, n_shared) in enumerate(groups):
+        if n_shared:
+            planned += members
+            parents += [trunk] * len(members)
+            n_before += [n_shared] * len(members)
+            for index in members:
+                whole = rows[index].ids
+                ids += whole[n_shared:]
+                lengths.append(len(whole) - n_shared)
+    # The span that each row ends in.
+    homes = [*alone, *range(len(groups), len(lengths))]
+    n_real = len(ids)
+    if n_tokens is not None and n_tokens != n_real:
+        assert n_tokens > n_real, (n_tokens, n_real)
+        ids += [PADDING_ID] * (n_tokens - n_real)
+        lengths.append(n_tokens - n_real)
+        parents.append(None)
+        n_before.append(0)
+    starts = list(accumulate(lengths, initial=0))
+    n_total = starts.pop()
+    # Where position 0 of each span's row would lie in the pack.
+    zeros = [start - before for start, before in zip(starts, n_before, strict=True)]
+    slots = [zeros[home] + slot for home, index in zip(homes, planned, strict=True) for slot in rows[index].slots]
+    return Pack(
+        ids=read_only(_table(ids)),
+        positions=read_only(np.arange(n_total, dtype=np.int64) - np.repeat(np.array(zeros, np.int64), lengths)),
+        # What `Span` does, in half the time.
+        spans=tuple(map(tuple.__new__, repeat(Span), zip(starts, lengths, parents, strict=True))),
+        n_trunks=len(groups),
+        n_real_tokens=n_real,
+        slots=read_only(np.array(slots, np.int64)),
+        rows=tuple(planned),
+        oversize=oversize,
+    )
+
+
+def read_only(table: Table) -> Table:
+    """`table` itself, which nobody can write to from now on."""
+    table.setflags(write=False)
+    return table
+
+
+def _table(ids: list[int]) -> Table:
+    # The greatest single part of planning, and NumPy takes more than twice as long to read a list as `array` does.
+    return np.frombuffer(array("I", ids), np.uintc).astype(np.int64)

@@ -1,0 +1,37 @@
+"""Which executor runs, and why: what was asked for, else what suits the model and the device.
+
+It refuses to know how executors work. Trap: an executor that cannot run the model must be refused before the weights
+are read, and never be replaced in silence by one that can.
+"""
+
+from __future__ import annotations
+
+from decider.errors import ConfigError
+from decider.run.device import Pick
+from decider.run.options import GridOptions
+
+
+def choose_executor(wanted: str, device: str, *, options: GridOptions, refusal: str | None) -> Pick:
+    """`wanted`, or for `auto` the one that suits. `refusal`: why no native backbone has the model, None if one has.
+
+    Raises ConfigError for packs of a model without a native backbone, and for the grid's options elsewhere.
+    """
+    chosen = Pick("executor", wanted, "asked for") if wanted != "auto" else _suits(device, options, refusal)
+    if chosen.value == "packed" and refusal is not None:
+        raise ConfigError(f"--executor packed has no backbone for this model: {refusal}")
+    for option in ("compile", "fp8"):
+        if getattr(options, option) and chosen.value != "grid":
+            raise ConfigError(f"{option} is an option of the grid executor, not of {chosen.value}; use --executor grid")
+    return chosen
+
+
+def _suits(device: str, options: GridOptions, refusal: str | None) -> Pick:
+    if options.compile or options.fp8:
+        return Pick("executor", "grid", "auto: compile and fp8 are its options")
+    if device.startswith("cuda"):
+        return Pick("executor", "grid", "auto: on CUDA its graphs are captured; packs run eagerly there as yet")
+    if device == "mps":
+        return Pick("executor", "grid", "auto: Metal compiles for each shape, and a grid has few")
+    if refusal is not None:
+        return Pick("executor", "grid", f"auto: no native backbone ({refusal})")
+    return Pick("executor", "packed", "auto: a state that questions share is run once, and nothing is padded")
