@@ -80,9 +80,8 @@ def main() -> None:
     """Print the table and the machine."""
     columns = f"{'median':>8}{'p99':>8}"
     print(f"{'':26}|{'tokens':^20}|{'exact, ms':^22}|{'buckets, ms':^22}|{'look back, ms':^16}")
-    print(
-        f"{'requests x (state + n x q)':26}|{'rows':>10}{'packed':>10}|{'packs':>6}{columns}|{'packs':>6}{columns}|{columns}"
-    )
+    plan = f"{'packs':>6}{columns}"
+    print(f"{'requests x (state + n x q)':26}|{'rows':>10}{'packed':>10}|{plan}|{plan}|{columns}")
     for shape in SHAPES:
         rows = requests(*shape)
         exact, packs = plan_packs(rows, EXACT), plan_packs(rows, BUCKETS, COST)

@@ -131,7 +131,7 @@ class Layer:
             x, mixed = x.index_select(0, rows), mixed.index_select(0, rows)
         x = x + self.output(mixed)
         gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
-        return x + self.down(functional.silu(gate) * up)
+        return x + self.down(functional.silu(gate).mul_(up))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,6 +35,10 @@ class PackedExecutor:
         self._head = head
         self._limits = limits
         self._device = torch.device(backbone.device)
+        if self._device.type == "cpu":
+            # glibc gives freed blocks back to the system until one so large was freed once, and a layer then faults the
+            # same pages in again at every operation.
+            torch.empty(_LARGEST_MMAP_BYTES, dtype=torch.uint8)
         self._report = PackedReport(
             str(backbone.device),
             str(backbone.dtype).removeprefix("torch."),
@@ -91,6 +95,8 @@ class PackedExecutor:
         return logits
 
 
+# Just below the largest threshold that glibc raises itself to.
+_LARGEST_MMAP_BYTES = 31 << 20
 # Largest |Δ| of a label logit that a backbone may have from the library's own forward, relative to the largest. A
 # layer that is put together wrongly is off by the logits' own size; halves differ by what they round.
 BACKBONE_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.2}

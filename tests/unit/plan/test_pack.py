@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pack_rows import own_tokens, read_back, row, ticks
 
@@ -69,6 +69,7 @@ def packed(rows: list[Row], n_padding: int) -> Pack:
     return make_pack(rows, find_groups(rows), n_tokens=exact.n_tokens + n_padding) if n_padding else exact
 
 
+@settings(deadline=None)
 @given(rows=ticks.filter(bool), n_padding=st.integers(0, 9))
 def test_rows_can_be_read_back(rows: list[Row], n_padding: int) -> None:
     pack = packed(rows, n_padding)
@@ -76,6 +77,7 @@ def test_rows_can_be_read_back(rows: list[Row], n_padding: int) -> None:
     assert sorted(pack.rows) == list(range(len(rows)))
 
 
+@settings(deadline=None)
 @given(rows=ticks.filter(bool), n_padding=st.integers(0, 9))
 def test_spans_cover_the_pack_in_order(rows: list[Row], n_padding: int) -> None:
     pack = packed(rows, n_padding)
@@ -93,6 +95,7 @@ def test_spans_cover_the_pack_in_order(rows: list[Row], n_padding: int) -> None:
     assert (np.diff(pack.slots) > 0).all()
 
 
+@settings(deadline=None)
 @given(rows=ticks.filter(bool), n_padding=st.integers(0, 9), n_taps=st.integers(0, 5))
 def test_look_back_names_the_tokens_before_in_the_own_row(rows: list[Row], n_padding: int, n_taps: int) -> None:
     pack = packed(rows, n_padding)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pack_rows import row
 
@@ -62,12 +62,14 @@ def test_what_does_not_fit_is_our_bug() -> None:
         parents(make(320), 4)
 
 
+@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 200), min_size=1, max_size=9))
 def test_the_capacity_holds_every_pack(lengths: list[int]) -> None:
     n_chunks = sum(-(-length // CHUNK_TOKENS) for length in lengths)
     assert n_chunks <= chunk_capacity(sum(lengths), len(lengths))
 
 
+@settings(deadline=None)
 @given(n_tokens=st.integers(1, 500), n_spans=st.integers(1, 9))
 def test_the_capacity_is_needed_by_the_worst_pack(n_tokens: int, n_spans: int) -> None:
     # As many spans as allowed, of which all but one have a single token.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pack_rows import n_tokens, row, ticks
 
@@ -58,6 +58,7 @@ def reach(one: Row) -> int:
     return min(one.prefix_tokens, one.slots[0])
 
 
+@settings(deadline=None)
 @given(rows=ticks)
 def test_groups_share_a_start_before_every_slot(rows: list[Row]) -> None:
     groups = find_groups(rows)
@@ -73,6 +74,7 @@ def test_groups_share_a_start_before_every_slot(rows: list[Row]) -> None:
             assert len(group.rows) == 1
 
 
+@settings(deadline=None)
 @given(rows=ticks)
 def test_neighbours_with_equal_starts_are_never_parted(rows: list[Row]) -> None:
     group_of = {index: group for group in find_groups(rows) for index in group.rows}
@@ -93,6 +95,7 @@ def partitions(items: Sequence[int]) -> Iterator[list[list[int]]]:
             yield [*parts[:place], [first, *parts[place]], *parts[place + 1 :]]
 
 
+@settings(deadline=None)
 @given(starts=st.lists(st.integers(1, 12), min_size=1, max_size=6))
 def test_cut_states_share_so_that_no_other_way_leaves_fewer_tokens(starts: list[int]) -> None:
     rows = [row(*range(start), 99, prefix=start) for start in starts]
@@ -104,6 +107,7 @@ def test_cut_states_share_so_that_no_other_way_leaves_fewer_tokens(starts: list[
     assert planned == min(ways)
 
 
+@settings(deadline=None)
 @given(starts=st.lists(st.integers(1, 12), min_size=1, max_size=8), data=st.data())
 def test_the_order_of_questions_changes_only_the_indices(starts: list[int], data: st.DataObject) -> None:
     def seen(rows: Sequence[Row]) -> list[tuple[int, list[int]]]:
