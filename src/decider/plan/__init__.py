@@ -1,1 +1,1 @@
-"""From row lengths to forwards: bucket ladders, prices, batch plans. Integers in, integers out; no torch, no tokens."""
+"""Pure arithmetic: which rows run together, in which shapes, at which price. No torch, no devices."""

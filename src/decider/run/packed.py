@@ -131,7 +131,7 @@ def _count(pack: Pack) -> GridStats:
         forwards=1,
         eager_forwards=1,
         eager_rows=len(pack.rows),
-        unbucketed_rows=int(pack.oversize),
+        unbucketed_rows=len(pack.rows) if pack.oversize else 0,
         real_tokens=pack.n_real_tokens,
         padded_tokens=pack.n_tokens,
         shared_calls=len(trunks),
