@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decider.errors import EngineError
 from decider.read import Float64Array, Temperature, log_probabilities, spread_temperature
 from decider.run.executor import Executor
+from decider.run.stats import ReferenceReport
 from decider.tokens.rows import Row
 
 
@@ -39,9 +40,13 @@ class Engine:
             if not isinstance(error, MemoryError) and "memory" not in str(error):
                 raise
             longest = max(len(row.ids) for row in rows)
+            report = self.executor.describe()
+            other = (
+                ", or use --executor grid, which keeps no score matrix" if isinstance(report, ReferenceReport) else ""
+            )
             raise EngineError(
-                f"out of memory in a forward ({self.executor.describe()}; the longest row has {longest:,} tokens); "
-                "shorten the state, set max_state_tokens, or use --executor grid, which keeps no score matrix"
+                f"out of memory in a forward ({report}; the longest row has {longest:,} tokens); shorten the state, or "
+                f"set max_state_tokens{other}"
             ) from error
         assert len(logits) == len(rows), (len(logits), len(rows))
         try:

@@ -15,10 +15,11 @@ import pytest
 import torch
 from fake_graphs import FakeCapturer, largest_shift, load_tiny, random_row
 
-from decider.errors import ConfigError, DeviceError
+from decider.errors import ConfigError, DeviceError, EngineError
 from decider.plan.buckets import Grid
 from decider.run import variant
 from decider.run.compiled import CompiledForward, compile_forward
+from decider.run.forward import no_packed_sequences
 from decider.run.grid import GridExecutor
 from decider.run.options import GridOptions
 from decider.run.reference import ReferenceExecutor
@@ -71,6 +72,16 @@ def test_a_sealed_engine_never_compiles(tiny_folder: TinyFolder, made: list[Comp
     assert grid.stats.replays > 0
     assert grid.stats.eager_forwards > 0
     assert compiled.compilations == compiled_at_warmup
+
+
+def test_the_seal_reaches_what_is_compiled(tiny_folder: TinyFolder, made: list[CompiledForward]) -> None:
+    grid = executor(tiny_folder("llama"), GridOptions(compile=True))
+    grid.warmup([(2, 8)])
+    grid.seal()
+    one_row = torch.zeros(1, 8, dtype=torch.int64)
+    # A single row is compiled for by itself, and none was met.
+    with no_packed_sequences(), pytest.raises(EngineError, match="after the seal"):
+        made[0](one_row, torch.zeros(1, dtype=torch.int64))
 
 
 def test_two_engines_with_other_options_share_one_model(tiny_folder: TinyFolder, made: list[CompiledForward]) -> None:

@@ -7,6 +7,8 @@ each test also counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +22,8 @@ from decider.errors import EngineError
 from decider.plan.buckets import Grid
 from decider.plan.cost import CostModel
 from decider.plan.sharing import PrefixCost, fork_widths, suffix_shape
-from decider.run import warmup
-from decider.run.grid import GridExecutor
+from decider.run import variant, warmup
+from decider.run.grid import UNMEASURED, GridExecutor
 from decider.run.prefix import shared as shared_module
 from decider.run.prefix.shared import PrefixLimits, SharedPrefix
 from decider.run.reference import ReferenceExecutor
@@ -169,6 +171,70 @@ def test_a_fork_is_padded_within_its_budget(tiny_folder: TinyFolder) -> None:
     assert shared.label_logits(make_rows(20, (5, 5, 5)), gate=False) is not None
     # Three rows would be padded to four, which do not fit: two, and one.
     assert shared.stats.padded_tokens == 20 + 2 * 8 + 1 * 8
+
+
+def test_the_policy_is_pinned_round_every_eager_forward(
+    tiny_folder: TinyFolder, sharing_costs: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass(frozen=True)
+    class Told:
+        value = "told"
+        reason = "a test"
+
+        @contextmanager
+        def pinned(self) -> Iterator[None]:
+            depth.append(len(depth))
+            yield
+            depth.pop()
+
+    depth: list[int] = []
+    seen: list[bool] = []
+    monkeypatch.setattr(variant, "attention_policy", lambda *_, **__: Told())
+    sharing_costs(1.0)
+    loaded, head = load_tiny(tiny_folder("llama"))
+    hook = loaded.module.get_decoder().register_forward_pre_hook(lambda *_: seen.append(bool(depth)))
+    grid = GridExecutor(loaded, head, GRID, FakeCapturer(), lambda _: None, limits=LIMITS)
+    grid.warmup([(1, 8)])
+    # Eager, for it has no graph; and behind a prefix.
+    grid.label_logits([*strangers(1, 60), *make_rows(40, (3, 9, 1))])
+    hook.remove()
+    assert grid.stats.eager_forwards == grid.stats.shared_calls == 1
+    assert len(seen) > 4
+    assert all(seen)
+    assert depth == []
+
+
+def test_pricing_many_groups_stays_linear(
+    tiny_folder: TinyFolder, sharing_costs: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharing_costs(1.0)
+    grid, _ = warm(tiny_folder("llama"), "float32")
+    planned: list[int] = []
+    plan = grid.plan
+    monkeypatch.setattr(grid, "plan", lambda rows: (planned.append(len(rows)), plan(rows))[1])
+    rows = [row for seed in range(12) for row in make_rows(20, (3, 4), seed=seed)]
+    grid.label_logits([*strangers(1), *rows])
+    assert grid.stats.shared_calls == 12
+    # Each group alone, all rows with and without them, and what is left.
+    assert sum(planned) == len(rows) + (len(rows) + 1) + 1 + 1
+
+
+def test_too_few_positions_are_a_reason_not_to_share(tiny_folder: TinyFolder) -> None:
+    loaded, head = load_tiny(tiny_folder("llama"), positions=63)
+    assert "63 positions" in str(SharedPrefix(loaded, head, LIMITS).refusal)
+    grid = GridExecutor(loaded, head, GRID, None, lambda _: None)
+    grid.warmup()
+    assert len(grid.label_logits(strangers(2))) == 2
+
+
+def test_prices_are_those_of_the_shapes_that_run(tiny_folder: TinyFolder) -> None:
+    loaded, head = load_tiny(tiny_folder("llama"))
+    grid = GridExecutor(loaded, head, Grid((64, 128)), None, lambda _: None)
+    rows = strangers(2, 65)
+    grid.label_logits(rows)
+    # On a CPU 65 tokens run as 65, in whichever bucket they are planned.
+    assert grid.stats.padded_tokens == 2 * 65
+    assert grid._price(rows) == pytest.approx(UNMEASURED.price(2, 65))
 
 
 def test_a_closed_engine_says_so_and_leaves_the_model_alone(tiny_folder: TinyFolder) -> None:

@@ -176,9 +176,13 @@ class Broken:
     statics: Statics
     forward: Forward
     fault: str
+    kept: tuple[torch.Tensor, torch.Tensor]
+    """What was in the buffers at capture."""
 
     def replay(self) -> None:
         ids, slots = self.statics.ids, self.statics.slots
+        if self.fault == "baked in":
+            ids, slots = self.kept
         if self.fault == "stale ids":
             ids = torch.zeros_like(ids)
         if self.fault == "stale slots":
@@ -186,6 +190,8 @@ class Broken:
         self.statics.logits.copy_(self.forward(ids, slots))
         if self.fault == "last slot":
             self.statics.logits[-1, ::2] += 0.5
+        if self.fault == "slightly off":
+            self.statics.logits *= 1.005
         if self.fault == "nan":
             self.statics.logits[-1, -1] = torch.nan
 
@@ -205,13 +211,15 @@ class BreakingCapturer(FakeCapturer):
             raise torch.OutOfMemoryError("no room\nmore text")
         if self.fault == "sync":
             raise RuntimeError("operation not permitted when stream is capturing\nmore text")
-        return Broken(statics, forward, self.fault)
+        return Broken(statics, forward, self.fault, (statics.ids.clone(), statics.slots.clone()))
 
 
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
         ("stale ids", EngineError, "the graph of the bucket of 2 × 16 .*differs from its eager forward"),
+        ("baked in", EngineError, "the graph of the bucket of 2 × 16 .*differs from its eager forward"),
+        ("slightly off", EngineError, "2 × 16 .*differs from its eager forward by 0.005"),
         ("stale slots", EngineError, "the graph of the bucket of 2 × 16 .*differs from its eager forward"),
         ("last slot", EngineError, "the graph of the bucket of 2 × 16 .*differs from its eager forward"),
         ("nan", EngineError, "2 × 16 .*not finite on random rows"),
@@ -226,7 +234,7 @@ def test_a_broken_graph_is_found_before_the_seal(
     with pytest.raises(error, match=message) as caught:
         grid.warmup()
     assert "\n" not in str(caught.value)
-    # None of the graphs is used afterwards.
+    # None of the graphs is used afterwards, nor of an earlier warm-up.
     assert grid.describe().graphs == ()
     [logits] = grid.label_logits([random_row(16)])
     assert np.isfinite(logits).all()

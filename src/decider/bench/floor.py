@@ -26,8 +26,9 @@ class Attention:
 class ModelWork:
     """What a model multiplies."""
 
-    matrix_parameters: int
-    """Weights of all linear layers but the output embedding, which only the labels' rows are read from."""
+    matrix_parameters: int | None
+    """Weights of all linear layers but the output embedding, which only the labels' rows are read from; None if some
+    other kind of layer multiplies."""
     attention: tuple[Attention, ...] | None
     """Layers of softmax attention (others, such as linear attention, count nothing); None if a kind is not known."""
 
@@ -36,13 +37,15 @@ class ModelWork:
 class Floor:
     """Milliseconds."""
 
-    parameters_ms: float
+    parameters_ms: float | None
     attention_ms: float | None
 
     @property
     def total_ms(self) -> float | None:
-        """Both; None where the attention is not known."""
-        return None if self.attention_ms is None else self.parameters_ms + self.attention_ms
+        """Both; None where one is not known."""
+        return (
+            None if self.attention_ms is None or self.parameters_ms is None else self.parameters_ms + self.attention_ms
+        )
 
 
 def floor(work: ModelWork, case: Case, tflops: float) -> Floor:
@@ -52,7 +55,8 @@ def floor(work: ModelWork, case: Case, tflops: float) -> Floor:
     (scores, and the sum of the values).
     """
     per_ms = tflops * 1e9
-    parameters_ms = 2 * work.matrix_parameters * case.tokens / per_ms
+    weights = work.matrix_parameters
+    parameters_ms = None if weights is None else 2 * weights * case.tokens / per_ms
     if work.attention is None:
         return Floor(parameters_ms, None)
     operations = sum(4 * each.heads * each.head_dim * visible_pairs(case, each.window) for each in work.attention)

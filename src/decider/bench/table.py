@@ -30,7 +30,7 @@ class Measured:
     padded_share: float | None
     """Part of the tokens that ran and were padding; null for an executor that does not count."""
     replay_ms: float | None
-    """The graphs of the plan, as warm-up timed them; null where not all of it was captured."""
+    """The graphs of the plan, timed beside the case; null where not all of it was captured."""
     ms: float
     """The whole call: rows of token ids in, logits on the host out."""
     runs: int
@@ -41,7 +41,7 @@ class Measured:
     """The whole call as full rows; null without a shared state."""
     shared_ms: float | None
     """The whole call with the state run once, whether that pays or not; null where it cannot be."""
-    floor_parameters_ms: float
+    floor_parameters_ms: float | None
     floor_attention_ms: float | None
     """Null where the model has layers of a kind that is not known."""
     share: float | None

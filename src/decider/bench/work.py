@@ -24,6 +24,11 @@ def model_work(module: PreTrainedModel) -> ModelWork:
     decoder: torch.nn.Module = module.get_decoder()
     linears = [layer for layer in decoder.modules() if isinstance(layer, torch.nn.Linear)]
     attention = _attention(module.config.get_text_config(), decoder)
+    known = {id(layer.weight) for layer in linears}
+    # Embeddings are looked up, and a depthwise convolution is next to nothing. Stacked experts and the like multiply.
+    known |= {id(each.weight) for each in decoder.modules() if isinstance(each, (torch.nn.Embedding, torch.nn.Conv1d))}
+    if any(parameter.dim() > 1 and id(parameter) not in known for parameter in decoder.parameters()):
+        return ModelWork(None, attention)
     return ModelWork(sum(layer.weight.numel() for layer in linears), attention)
 
 

@@ -11,10 +11,11 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from decider.errors import DeciderError, printable
+from decider.errors import ConfigError, DeciderError, printable
 from decider.questions.request import LAYOUT_NAMES
 from decider.settings import DTYPES, EXECUTORS, Settings, load_settings
 
@@ -75,6 +76,19 @@ def settings_of(parsed: argparse.Namespace, **overrides: object) -> Settings:
     given = model_arguments(parsed)
     file = given.pop("config")
     return load_settings(given | overrides, environ=os.environ, file=None if file is None else Path(file))
+
+
+def settings_with_executor(parsed: argparse.Namespace, *, executors: Sequence[str], executor: str) -> Settings:
+    """`settings_of`, with `executor` where nothing names one. Raises ConfigError for one that is not of `executors`."""
+    settings = settings_of(parsed)
+    if settings.sources["executor"] == "default":
+        return replace(settings, executor=executor)
+    if settings.executor not in executors:
+        raise ConfigError(
+            f"executor is {settings.executor!r:.60} ({settings.sources['executor']}); this command takes one of "
+            f"{', '.join(executors)}"
+        )
+    return settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from decider.bench.names import EXECUTORS, SHAPES
-from decider.cli import add_model_options, settings_of
+from decider.cli import add_model_options, settings_with_executor
 from decider.errors import ConfigError, DeviceError
 
 
@@ -32,14 +32,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--repeats", type=int, metavar="N", help="calls a median is made of (default: 20, fewer where they are slow)"
     )
     engine.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
-    engine.set_defaults(run=run, executor="grid")
+    engine.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the table. Raises what loading and warm-up raise, and ConfigError for words that do not fit."""
     _check(parsed)
     # Before torch is imported, so that a fault in the settings costs milliseconds.
-    settings = settings_of(parsed)
+    settings = settings_with_executor(parsed, executors=EXECUTORS, executor="grid")
 
     from decider.bench.cases import CARD_CASES, SMALL_CASES
     from decider.bench.run import bench
@@ -50,6 +50,10 @@ def run(parsed: argparse.Namespace) -> int:
         if settings.sources["model"] == settings.sources["device"] == "default":
             settings = replace(settings, device="cpu")
             _say("the embedded model is measured on the CPU; name a --device for another")
+    elif settings.sources["model"] != "default":
+        raise ConfigError(
+            f"--shape {parsed.shape} excludes the model {settings.model!r:.60} ({settings.sources['model']}); unset one"
+        )
     elif not (device := pick_device(settings.device).value).startswith("cuda"):
         raise DeviceError(f"--shape {parsed.shape} is work for a CUDA card and the device is {device}; use --model")
     report = bench(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decider.cli import add_model_options, settings_of
+from decider.cli import add_model_options, settings_with_executor
 from decider.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--budget", type=float, metavar="SECONDS", help="about how long the checks may take (default: 90)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the verdicts as JSON")
-    parser.set_defaults(run=run, executor="grid")
+    parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Print each verdict as it is found, then the sum. Raises what loading, warm-up and the oracle raise."""
     _check(parsed)
-    settings = settings_of(parsed)
+    settings = settings_with_executor(parsed, executors=EXECUTORS, executor="grid")
 
     from decider.verify.report import as_json, setup_text, summary, verdict_text
     from decider.verify.run import BUDGET_S, Setup, verify
@@ -58,9 +58,9 @@ def run(parsed: argparse.Namespace) -> int:
 
     budget_s = BUDGET_S if parsed.budget is None else parsed.budget
     verdicts = verify(settings, budget_s=budget_s, say=_say, begin=begin, show=show)
+    print(summary(verdicts), flush=True)
     if parsed.json is not None:
         parsed.json.write_text(as_json(setups[0], verdicts) + "\n", encoding="utf-8")
-    print(summary(verdicts))
     return status_of(verdicts)
 
 

@@ -29,8 +29,8 @@ def twin(loaded: LoadedModel) -> LoadedModel:
         module = copy.deepcopy(loaded.module, memo)
     except (TypeError, RuntimeError) as error:
         raise ModelError(
-            f"{loaded.name!r} holds something that cannot be copied ({first_line(error)}); use it without the options "
-            "compile and fp8"
+            f"{loaded.name!r} holds something that cannot be copied ({first_line(error)}), and an engine changes only "
+            "copies; use --executor reference"
         ) from error
     ours, theirs = (tuple(chain(each.parameters(), each.buffers())) for each in (module, loaded.module))
     assert len(ours) == len(theirs)

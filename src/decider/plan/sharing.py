@@ -53,7 +53,12 @@ def worth_sharing(
     assert suffix_tokens >= n_rows >= n_forwards >= 1, (suffix_tokens, n_rows, n_forwards)
     if full_ms is None:
         full_ms = _line(cost.full, n_rows * prefix_tokens + suffix_tokens)
-    return MARGIN * shared_ms(prefix_tokens, suffix_tokens, n_rows, cost, n_forwards=n_forwards) < full_ms
+    return pays(shared_ms(prefix_tokens, suffix_tokens, n_rows, cost, n_forwards=n_forwards), full_ms)
+
+
+def pays(sharing_ms: float, full_ms: float) -> bool:
+    """Does `full_ms` for full rows exceed `sharing_ms` by more than `MARGIN`?"""
+    return MARGIN * sharing_ms < full_ms
 
 
 def shared_ms(prefix_tokens: int, suffix_tokens: int, n_rows: int, cost: PrefixCost, *, n_forwards: int) -> float:

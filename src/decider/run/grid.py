@@ -19,6 +19,7 @@ from decider.model.load import LoadedModel
 from decider.plan.batches import Batch, plan_batches
 from decider.plan.buckets import Grid, Shape
 from decider.plan.cost import CostModel
+from decider.plan.sharing import pays
 from decider.run import measure, warmup
 from decider.run.device import Pick
 from decider.run.executor import Logits
@@ -28,7 +29,7 @@ from decider.run.options import GridOptions
 from decider.run.prefix.groups import prefix_groups
 from decider.run.prefix.shared import PrefixLimits, SharedPrefix
 from decider.run.runner import Runner
-from decider.run.staging import place
+from decider.run.staging import Job, place
 from decider.run.stats import GridReport, GridStats
 from decider.run.variant import Variant, make_variant
 from decider.run.warmup import Clock, Say
@@ -129,6 +130,7 @@ class GridExecutor:
             reserved, clock = measure.reserved_bytes(self._device), Clock(self._say)
             with on_device(self._device), variant.policy.pinned():
                 self._captured, self._prefix = {}, None
+                self._report = replace(self._report, graphs=())
                 self._cost = warmup.time_eager(variant.forward, self._grid, self._device)
                 clock.lap("timed eager forwards")
                 if self._capturer is not None and todo:
@@ -159,7 +161,7 @@ class GridExecutor:
             self._report = replace(self._report, sealed=True)
 
     def close(self) -> None:
-        """Drop the graphs, their memory and the model. `describe` and `stats` still answer; other calls raise."""
+        """Drop the graphs, their memory and the model. `describe` and `stats` still answer; rows raise EngineError."""
         with self._lock:
             self._stats = self.stats
             self._captured, self._prefix, self._variant, self._capturer = {}, None, None, None
@@ -259,33 +261,9 @@ class GridExecutor:
                 return "the engine was not warmed up" if self._options.share_prefixes else "share_prefixes is off"
             return self._prefix.why_not(rows, full_ms=self._price(rows), gate=gate)
 
-    def _price(self, rows: Sequence[Row]) -> float:
-        """Milliseconds of `rows` as full rows."""
-        return sum(self._cost.price(batch.width, batch.length) for batch in self.plan(rows))
-
-    def _run_shared(self, variant: Variant, rows: Sequence[Row]) -> dict[int, Logits]:
-        """The logits of the rows that are better shared, by their index."""
-        results: dict[int, Logits] = {}
-        if self._prefix is None or self._prefix.refusal is not None:
-            return results
-        for group in prefix_groups(rows, self._limits.min_prefix_tokens):
-            members = [rows[index] for index in group]
-            full_ms = self._price(members)
-            if len(group) < len(rows) and self._prefix.why_not(members, full_ms=full_ms) is None:
-                # In a batch with others these rows may cost less than alone: what they add to it is their price.
-                rest = [index for index in range(len(rows)) if index not in results]
-                without = [rows[index] for index in rest if index not in group]
-                full_ms = self._price([rows[index] for index in rest]) - self._price(without)
-            with variant.policy.pinned():
-                logits = self._prefix.label_logits(members, full_ms=full_ms)
-            if logits is not None:
-                results.update(zip(group, logits, strict=True))
-        return results
-
-    def _run_rows(self, variant: Variant, rows: Sequence[Row]) -> list[Logits]:
-        longest = max(len(row.ids) for row in rows)
-        assert longest <= self._max_positions, (longest, self._max_positions)
-        jobs = [
+    def _jobs(self, rows: Sequence[Row]) -> list[Job]:
+        """The forwards that `rows` run in as full rows."""
+        return [
             place(
                 batch,
                 rows,
@@ -295,8 +273,50 @@ class GridExecutor:
             )
             for batch in self.plan(rows)
         ]
+
+    def _price(self, rows: Sequence[Row]) -> float:
+        """Milliseconds of `rows` as full rows, in the shapes that run."""
+        return sum(self._cost.price(*job.shape) for job in self._jobs(rows))
+
+    def _run_shared(self, variant: Variant, rows: Sequence[Row]) -> dict[int, Logits]:
+        """The logits of the rows that are better shared, by their index."""
+        results: dict[int, Logits] = {}
+        if self._prefix is None or self._prefix.refusal is not None:
+            return results
+        groups = prefix_groups(rows, self._limits.min_prefix_tokens)
+        with variant.policy.pinned():
+            for group, full_ms in zip(groups, self._full_ms(self._prefix, rows, groups), strict=True):
+                logits = self._prefix.label_logits([rows[index] for index in group], full_ms=full_ms)
+                if logits is not None:
+                    results.update(zip(group, logits, strict=True))
+        return results
+
+    def _full_ms(self, prefix: SharedPrefix, rows: Sequence[Row], groups: Sequence[range]) -> list[float]:
+        """What each group costs as full rows; 0 for all if the groups together add less than sharing them takes.
+
+        In a batch with others, rows may cost less than alone: what they add to it is their price. That is asked once,
+        of all groups that look better shared, because a plan of all rows for each group would be quadratic.
+        """
+        alone = [self._price([rows[index] for index in group]) for group in groups]
+        members = [[rows[index] for index in group] for group in groups]
+        wanted = [
+            place
+            for place, (own, full_ms) in enumerate(zip(members, alone, strict=True))
+            if prefix.why_not(own, full_ms=full_ms) is None
+        ]
+        shared = {index for place in wanted for index in groups[place]}
+        if not shared or len(shared) == len(rows):
+            return alone
+        added_ms = self._price(rows) - self._price([row for index, row in enumerate(rows) if index not in shared])
+        if pays(sum(prefix.shared_ms(members[place]) for place in wanted), added_ms):
+            return alone
+        return [0.0] * len(groups)
+
+    def _run_rows(self, variant: Variant, rows: Sequence[Row]) -> list[Logits]:
+        longest = max(len(row.ids) for row in rows)
+        assert longest <= self._max_positions, (longest, self._max_positions)
         runner = Runner(self._device, self._grid, self._head, variant.forward, variant.policy, self._captured)
-        results, stats = runner.run(jobs, rows)
+        results, stats = runner.run(self._jobs(rows), rows)
         self._stats += stats
         return results
 

@@ -91,7 +91,7 @@ def _choose_delta_rule(loaded: LoadedModel, device: torch.device, options: GridO
     loaded = twin(loaded)
     use_block_inverse(loaded.module)
     reasons = {
-        "cpu": "1.4 to 2.4 times as fast as the library's own, and nearer to float64 (docs/log.md)",
+        "cpu": "1.5 to 2.1 times as fast as the library's own, and nearer to float64 (docs/log.md)",
         "mps": "a triangular solve is slow on Metal; not measured by us",
     }
     return loaded, Pick(name, "block inverse", reasons.get(device.type, "flash-linear-attention is not installed"))

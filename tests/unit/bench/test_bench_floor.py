@@ -60,6 +60,7 @@ def test_a_state_is_counted_once() -> None:
 
 def test_unknown_attention_leaves_the_floor_open() -> None:
     least = floor(ModelWork(1_000_000, None), same(0, 1, 10), 1.0)
+    assert least.parameters_ms is not None
     assert least.parameters_ms > 0
     assert least.attention_ms is None
     assert least.total_ms is None

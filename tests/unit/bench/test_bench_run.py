@@ -93,7 +93,7 @@ def test_the_ratio_is_the_compared_executors_time_over_ours(grid: GridExecutor) 
     assert found.compared_ms is not None
     assert found.ratio == found.compared_ms / found.ms
     least = floor(model_work(LOADED.module), case, 0.01)
-    assert found.share == pytest.approx((least.parameters_ms + (least.attention_ms or 0)) / found.ms)
+    assert found.share == pytest.approx(((least.parameters_ms or 0) + (least.attention_ms or 0)) / found.ms)
 
 
 def test_broken_answers_are_not_timed(grid: GridExecutor) -> None:

@@ -17,7 +17,7 @@ from decider.model.head import LabelHead
 from decider.model.load import LoadedModel
 from decider.plan.buckets import Grid, Shape
 from decider.plan.cost import CostModel
-from decider.plan.sharing import PrefixCost, fork_widths, suffix_chunks, suffix_shape, worth_sharing
+from decider.plan.sharing import PrefixCost, fork_widths, shared_ms, suffix_chunks, suffix_shape, worth_sharing
 from decider.run.executor import Logits
 from decider.run.measure import free_bytes
 from decider.run.prefix.cache import CachedDecoder, Prefix, cached_decoder
@@ -27,6 +27,9 @@ from decider.run.prefix.prices import measure_prices
 from decider.run.prefix.probe import CacheSize, probe
 from decider.run.stats import GridStats
 from decider.tokens.rows import Row
+
+# What the probe and the prices run at the least, one behind the other.
+LEAST_POSITIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,9 @@ class SharedPrefix:
         self._stats = GridStats()
         self._ready: tuple[CachedDecoder, CacheSize] | None = None
         self._refusal: str | None = None
+        if loaded.max_positions < LEAST_POSITIONS:
+            self._refusal = f"the model has {loaded.max_positions} positions, too few to try its cache on"
+            return
         try:
             decoder = cached_decoder(loaded)
             self._ready = decoder, probe(decoder, head)
@@ -150,6 +156,15 @@ class SharedPrefix:
             for chunk, shape in zip(plan.chunks, plan.shapes, strict=True)
         ]
         return _in_order(rows, plan.chunks, torch.cat(logits).cpu())
+
+    def shared_ms(self, rows: Sequence[Row]) -> float:
+        """The promised milliseconds of sharing `rows`, for which `why_not` is None."""
+        plan = self._plan(rows, None, gate=False)
+        assert isinstance(plan, _Plan), plan
+        assert self._cost is not None
+        n_rows = sum(width for width, _ in plan.shapes)
+        padded = sum(width * length for width, length in plan.shapes)
+        return shared_ms(plan.prefix_tokens, padded, n_rows, self._cost, n_forwards=len(plan.shapes))
 
     def why_not(self, rows: Sequence[Row], *, full_ms: float | None = None, gate: bool = True) -> str | None:
         """Why `label_logits` would decline `rows`, in a few words; None if it would run them."""
