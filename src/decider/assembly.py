@@ -13,7 +13,7 @@ from typing import cast
 import torch
 
 from decider.backbone.families import read_spec
-from decider.backbone.load import backbone_of, load_hf_config
+from decider.backbone.load import load_hf_config
 from decider.errors import ModelError
 from decider.model.cache import cache_dir
 from decider.model.head import LabelHead, check_head, label_head
@@ -28,7 +28,7 @@ from decider.run.executor import Executor
 from decider.run.graphs import CudaCapturer
 from decider.run.grid import GridExecutor
 from decider.run.options import GridOptions
-from decider.run.packed import PackedExecutor, check_backbone
+from decider.run.packed import packed_executor
 from decider.run.reference import ReferenceExecutor
 from decider.run.stats import ReferenceReport
 from decider.run.variant import check_options
@@ -142,9 +142,7 @@ def executor_for(
     if name == "reference":
         return ReferenceExecutor(loaded, head)
     if name == "packed":
-        packed = PackedExecutor(backbone_of(loaded), head, PACK_LIMITS)
-        check_backbone(packed, loaded, head)
-        return packed
+        return packed_executor(loaded, head, PACK_LIMITS)
     assert name == "grid", name
     device = torch.device(loaded.device)
     capturer = CudaCapturer(device) if device.type == "cuda" else None

@@ -16,13 +16,16 @@ from fake_graphs import largest_shift, load_tiny, random_row
 from prefix_rows import make_rows
 
 from decider import Choice, ConfigError, Decider, EngineError, ModelError, Noul, Question
+from decider.backbone.decoder import Backbone, MakeLinear
 from decider.backbone.load import backbone_of
+from decider.model.load import LoadedModel
+from decider.ops.onednn import why_not_onednn
 from decider.plan.packs import PackLimits
 from decider.run import packed as packed_module
 from decider.run.choose import choose_executor
 from decider.run.cpu_dtype import pick_cpu_dtype
 from decider.run.options import GridOptions
-from decider.run.packed import PackedExecutor, check_backbone
+from decider.run.packed import PackedExecutor, check_backbone, packed_executor
 from decider.run.reference import ReferenceExecutor
 
 TinyFolder = Callable[[str], Path]
@@ -64,6 +67,19 @@ def test_packs_answer_as_the_reference_in_the_order_asked(tiny_folder: TinyFolde
     assert stats.unbucketed_rows >= 1
     assert stats.real_tokens == stats.padded_tokens < sum(len(row.ids) for row in rows)
     assert packed.why_not_shared(rows) is None
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_5"])
+def test_weights_laid_out_once_change_nothing_but_rounding(tiny_folder: TinyFolder, family: str) -> None:
+    loaded, head = load_tiny(tiny_folder(family), quieter=4.0)
+    rows = [random_row(30, slots=3), *make_rows(40, (3, 9, 1), seed=1)]
+    laid_out, plain = (packed_executor(loaded, head, LIMITS, prepack=prepack) for prepack in (True, False))
+    assert largest_shift(laid_out.label_logits(rows), plain.label_logits(rows)) <= 1e-6
+    [pick] = plain.describe().picks
+    assert (pick.value, pick.reason) == ("torch's own", "prepack is off")
+    [pick] = laid_out.describe().picks
+    refusal = why_not_onednn(torch.device("cpu"), torch.float32)
+    assert pick.value == ("oneDNN, weights laid out once" if refusal is None else "torch's own")
 
 
 def test_a_closed_one_says_so(tiny_folder: TinyFolder) -> None:
@@ -134,6 +150,17 @@ def test_a_backbone_that_differs_from_the_model_is_refused(tiny_folder: TinyFold
     broken = replace(backbone, layers=backbone.layers[:-1])
     with pytest.raises(ModelError, match=r"our backbone answers .* differently from 'tiny' .*use --executor grid"):
         check_backbone(PackedExecutor(broken, head, LIMITS), loaded, head)
+
+
+def test_a_backbone_is_compared_before_it_is_used(tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(loaded: LoadedModel, **how: MakeLinear) -> Backbone:
+        sound = backbone_of(loaded, **how)
+        return replace(sound, layers=sound.layers[:-1])
+
+    monkeypatch.setattr(packed_module, "backbone_of", broken)
+    for executor in ("packed", "auto"):
+        with pytest.raises(ModelError, match=r"our backbone answers .* differently"):
+            Decider(tiny_folder("llama"), device="cpu", dtype="float32", executor=executor)
 
 
 def test_the_dtype_of_a_cpu_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
