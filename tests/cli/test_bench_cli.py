@@ -167,6 +167,29 @@ def test_what_cannot_be_measured_is_one_line_and_exit_2(
     assert said in shown.err
 
 
+@pytest.mark.parametrize("source", ["environment", "file"])
+def test_an_executor_that_is_set_elsewhere_is_the_one_timed(
+    tiny_folder: TinyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    file = tmp_path / "bench.json"
+    words = ["--model", str(tiny_folder("qwen3")), "--device", "cpu", "--repeats", "1", "--dtype", "float32"]
+    if source == "environment":
+        monkeypatch.setenv("DECIDER_EXECUTOR", "packed")
+    else:
+        (tmp_path / "decider.toml").write_text('executor = "packed"\n')
+        words += ["--config", str(tmp_path / "decider.toml")]
+    assert main(["bench", "engine", *words, "--json", str(file)]) == 0
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    assert facts["executor"] == "packed"
+    assert facts["describe"].startswith("packed: ")
+
+
+def test_auto_is_no_executor_to_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("DECIDER_EXECUTOR", "auto")
+    assert main(["bench", "engine"]) == 2
+    assert "executor is 'auto' (environment); this command takes one of " in capsys.readouterr().err
+
+
 def test_packs_are_timed_beside_the_grid(tiny_folder: TinyFolder, tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     words = ["--model", str(tiny_folder("qwen3")), "--device", "cpu", "--repeats", "1", "--dtype", "float32"]

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from decider.cli import verify
+from decider.cli import main, verify
 from decider.errors import ConfigError
 from decider.run.executor import Logits
 from decider.run.grid import GridExecutor
+from decider.settings import Settings
 from decider.tokens.rows import Row
+from decider.verify.compare import Verdict
 
 TinyFolder = Callable[[str], Path]
 
@@ -116,6 +118,32 @@ def test_what_cannot_run_exits_2_with_one_line(arguments: tuple[str, ...], said:
     assert done.stderr.startswith("decider: error: ")
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("source", ["environment", "file"])
+def test_an_executor_that_is_set_elsewhere_is_checked_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    checked: list[str] = []
+
+    def note(settings: Settings, **_: object) -> tuple[Verdict, ...]:
+        checked.append(settings.executor)
+        return ()
+
+    monkeypatch.setattr("decider.verify.run.verify", note)
+    file = tmp_path / "decider.toml"
+    words = ["verify", "--config", str(file)]
+    for executor, status in (("packed", 0), ("reference", 2)):
+        file.write_text("" if source == "environment" else f'executor = "{executor}"\n')
+        if source == "environment":
+            monkeypatch.setenv("DECIDER_EXECUTOR", executor)
+        assert main(words) == status
+    assert checked == ["packed"]
+    told = "environment" if source == "environment" else str(file)
+    assert (
+        capsys.readouterr().err
+        == f"decider: error: executor is 'reference' ({told}); this command takes one of grid, packed\n"
+    )
 
 
 @pytest.mark.parametrize("budget", ["0", "-1", "nan", "inf"])

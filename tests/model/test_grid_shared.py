@@ -6,7 +6,7 @@ each test also counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from prefix_rows import make_rows
 from tiny_models import FAMILIES
 
 from decider.errors import EngineError
+from decider.plan.batches import Batch
 from decider.plan.buckets import Grid
 from decider.plan.cost import CostModel
 from decider.plan.sharing import PrefixCost, fork_widths, suffix_shape
@@ -115,6 +116,16 @@ def test_rows_that_ride_in_free_places_are_not_shared(
     assert grid.stats.declined_calls == 1
 
 
+def test_groups_that_fill_one_graph_together_are_not_shared(
+    tiny_folder: TinyFolder, sharing_costs: Callable[[float], None]
+) -> None:
+    # Each pair alone costs 65 ms as full rows and 40 shared; both in one graph of four rows 65, and shared 80.
+    sharing_costs(40.0)
+    grid, _ = warm(tiny_folder("llama"))
+    grid.label_logits([*make_rows(40, (3, 9), seed=1), *make_rows(40, (3, 9), seed=2)])
+    assert (grid.stats.shared_calls, grid.stats.declined_calls, grid.stats.replays) == (0, 2, 1)
+
+
 def test_without_warm_up_nothing_is_shared(tiny_folder: TinyFolder) -> None:
     loaded, head = load_tiny(tiny_folder("llama"))
     grid = GridExecutor(loaded, head, GRID, None, lambda _: None, limits=LIMITS)
@@ -192,16 +203,40 @@ def test_the_policy_is_pinned_round_every_eager_forward(
     monkeypatch.setattr(variant, "attention_policy", lambda *_, **__: Told())
     sharing_costs(1.0)
     loaded, head = load_tiny(tiny_folder("llama"))
-    hook = loaded.module.get_decoder().register_forward_pre_hook(lambda *_: seen.append(bool(depth)))
+
+    def note(*_: object) -> None:
+        seen.append(bool(depth))
+
+    hook = loaded.module.get_decoder().register_forward_pre_hook(note)
     grid = GridExecutor(loaded, head, GRID, FakeCapturer(), lambda _: None, limits=LIMITS)
     grid.warmup([(1, 8)])
     # Eager, for it has no graph; and behind a prefix.
-    grid.label_logits([*strangers(1, 60), *make_rows(40, (3, 9, 1))])
-    hook.remove()
+    rows = make_rows(40, (3, 9, 1))
+    grid.label_logits([*strangers(1, 60), *rows])
     assert grid.stats.eager_forwards == grid.stats.shared_calls == 1
+    assert grid.score_shared(rows, gate=False) is not None
+    hook.remove()
     assert len(seen) > 4
     assert all(seen)
     assert depth == []
+
+
+def test_a_group_that_is_the_whole_call_is_priced_once(
+    tiny_folder: TinyFolder, sharing_costs: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sharing_costs(1.0)
+    grid, _ = warm(tiny_folder("llama"), "float32")
+    planned: list[int] = []
+    plan = grid.plan
+
+    def count(rows: Sequence[Row]) -> tuple[Batch, ...]:
+        planned.append(len(rows))
+        return plan(rows)
+
+    monkeypatch.setattr(grid, "plan", count)
+    grid.label_logits(make_rows(20, (3, 4)))
+    assert grid.stats.shared_calls == 1
+    assert planned == [2]
 
 
 def test_pricing_many_groups_stays_linear(
@@ -211,7 +246,12 @@ def test_pricing_many_groups_stays_linear(
     grid, _ = warm(tiny_folder("llama"), "float32")
     planned: list[int] = []
     plan = grid.plan
-    monkeypatch.setattr(grid, "plan", lambda rows: (planned.append(len(rows)), plan(rows))[1])
+
+    def count(rows: Sequence[Row]) -> tuple[Batch, ...]:
+        planned.append(len(rows))
+        return plan(rows)
+
+    monkeypatch.setattr(grid, "plan", count)
     rows = [row for seed in range(12) for row in make_rows(20, (3, 4), seed=seed)]
     grid.label_logits([*strangers(1), *rows])
     assert grid.stats.shared_calls == 12

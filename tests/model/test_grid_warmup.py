@@ -191,7 +191,7 @@ class Broken:
         if self.fault == "last slot":
             self.statics.logits[-1, ::2] += 0.5
         if self.fault == "slightly off":
-            self.statics.logits *= 1.005
+            self.statics.logits.mul_(1.005)
         if self.fault == "nan":
             self.statics.logits[-1, -1] = torch.nan
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from decider.errors import ConfigError, EngineError
 from decider.plan.cost import CostModel
 from decider.plan.sharing import PrefixCost
+from decider.run.prefix import prices
 from decider.run.prefix import shared as shared_module
 from decider.run.prefix.cache import CACHE_NAMES, CachedDecoder, Prefix, cached_decoder
 from decider.run.prefix.groups import common_prefix, prefix_groups
@@ -137,6 +138,46 @@ def test_measured_prices_are_prices_of_this_model(tiny_folder: TinyFolder, famil
     assert shared.why_not(rows, full_ms=1e-6) == "full rows are faster"
 
 
+@pytest.mark.parametrize(
+    ("full_token_ms", "prefix", "suffix_token_ms"),
+    # A full row's token is the least that any token costs, and the launch takes what is left of the long run.
+    [(0.1, CostModel(3.0, 0.6), 0.5), (0.55, CostModel(3.0, 0.6), 0.55), (0.61, CostModel(1.72, 0.61), 0.61)],
+)
+def test_measured_prices_are_those_that_were_timed(
+    tiny_folder: TinyFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    full_token_ms: float,
+    prefix: CostModel,
+    suffix_token_ms: float,
+) -> None:
+    clock = [0.0]
+
+    class Timed(CachedDecoder):
+        def run_prefix(self, ids: Tensor) -> Prefix:
+            clock[0] += 3 + 0.6 * ids.shape[1]
+            return Prefix(SimpleNamespace(layers=[]), ids.shape[1], 1)
+
+        def run_suffixes(self, ids: Tensor, cache: object, n_prefix: int) -> Tensor:  # noqa: ARG002
+            clock[0] += 10 + ids.shape[0] * (2 + 0.01 * n_prefix + 0.5 * ids.shape[1])
+            return ids
+
+    def milliseconds(_: torch.device, work: Callable[[], object]) -> float:
+        before = clock[0]
+        work()
+        return clock[0] - before
+
+    monkeypatch.setattr(prices, "milliseconds", milliseconds)
+    full = CostModel(1.0, full_token_ms)
+    cost = prices.measure_prices(Timed(load_tiny(tiny_folder("llama"), "sdpa", "float32")[0], "cache", True), full)
+    assert cost.full == full
+    for found, wanted in (
+        (cost.prefix, prefix),
+        (cost.fork, CostModel(2.0, 0.01)),
+        (cost.suffix, CostModel(10.0, suffix_token_ms)),
+    ):
+        assert (found.launch_ms, found.token_ms) == pytest.approx((wanted.launch_ms, wanted.token_ms))
+
+
 def test_a_fit_finds_the_prices_that_made_its_points() -> None:
     points = [(1, 32, 8), (4, 32, 8), (4, 256, 8), (4, 32, 32)]
     timed = [10 + n_rows * (2 + 0.01 * prefix + 0.5 * suffix) for n_rows, prefix, suffix in points]
@@ -229,7 +270,7 @@ def test_a_cache_that_cannot_fork_is_never_shared(tiny_folder: TinyFolder, monke
     assert shared.cost is None
 
 
-@pytest.mark.parametrize("wrong", ["positions", "mask"])
+@pytest.mark.parametrize("wrong", ["positions", "mask", "nan"])
 def test_a_model_that_is_wrong_behind_a_cache_is_never_shared(
     tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
@@ -238,6 +279,8 @@ def test_a_model_that_is_wrong_behind_a_cache_is_never_shared(
     def mistaken(self: CachedDecoder, ids: Tensor, cache: Any, n_prefix: int) -> Tensor:
         if wrong == "positions":
             return run_suffixes(self, ids, cache, 0)
+        if wrong == "nan":
+            return run_suffixes(self, ids, cache, n_prefix) * torch.nan
         # Later tokens of the prefix give nothing, as behind a mask that `is_causal` aligns top-left.
         for layer in cache.layers:
             layer.values[:, :, ids.shape[1] :] = 0

@@ -31,6 +31,7 @@ from decider.run.reference import ReferenceExecutor
 from decider.run.stats import GridStats
 from decider.tokens.rows import Row
 from decider.verify.cases import ROW_TOKENS, Cases, Ground, cuts_of, make_cases, make_row
+from decider.verify.checks import check_prefixes
 from decider.verify.compare import (
     COARSE,
     FLOAT32,
@@ -46,7 +47,7 @@ from decider.verify.oracle import full_float32, most_tokens, open_eager
 from decider.verify.pace import Pace, Point, afford, measure_pace
 from decider.verify.report import as_json, summary, verdict_text
 from decider.verify.run import Setup, run_checks
-from decider.verify.watch import Subject
+from decider.verify.watch import Subject, Watched
 
 TinyFolder = Callable[[str], Path]
 
@@ -386,6 +387,31 @@ class ReferenceStub:
 
     def close(self) -> None:
         return None
+
+
+class LeansApart(ReferenceStub):
+    """Its ways are on two sides of the oracle, each within the tolerance."""
+
+    @property
+    def stats(self) -> GridStats:
+        return GridStats()
+
+    def score_shared(self, rows: Sequence[Row], *, gate: bool = True) -> list[Logits] | None:  # noqa: ARG002
+        return [-self.logits for _ in rows]
+
+    def why_not_shared(self, rows: Sequence[Row], *, gate: bool = True) -> str | None:  # noqa: ARG002
+        return None
+
+
+def test_two_ways_near_the_oracle_may_be_too_far_from_each_other() -> None:
+    # A logit moves the probability of one of two equal options by a quarter of what it is moved by.
+    lean = logits_of([4 * 0.8 * FLOAT32.floor, 0.0])
+    rows = [Row((1, 2, last), (2,), (2,), 2) for last in (3, 4)]
+    verdict = check_prefixes(Watched(LeansApart(lean)), Judge(ReferenceStub(0 * lean), FLOAT32, None), [rows])
+    assert [fault.partition(", 3 tokens: ")[0] for fault in verdict.faults] == [
+        "behind 2 shared tokens, against full rows"
+    ] * 2
+    assert verdict.largest_shift == pytest.approx(1.6 * FLOAT32.floor, rel=0.01)
 
 
 def test_the_yardstick_sets_the_tolerance_of_coarse_types() -> None:

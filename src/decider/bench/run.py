@@ -24,6 +24,7 @@ from decider.bench.table import Measured, Report
 from decider.bench.work import model_work
 from decider.errors import ConfigError, EngineError
 from decider.model.head import label_head
+from decider.model.load import LoadedModel
 from decider.plan.batches import Batch
 from decider.run.device import pick_attention, pick_device, pick_dtype
 from decider.run.executor import Executor, Logits
@@ -55,14 +56,16 @@ class Subject:
     work: ModelWork
 
 
-def open_subject(settings: Settings, shape: str | None, say: Say) -> Subject:
+def open_subject(settings: Settings, shape: str | None, least_tokens: int, say: Say) -> Subject:
     """The executor of `settings`, ready for rows, for their model or for random weights of `shape`.
 
-    Raises what loading and warm-up raise.
+    Raises ConfigError, before the executor is made, for a model of fewer than `least_tokens` positions, and what
+    loading and warm-up raise.
     """
     if shape is None:
         opened = open_model(settings, say)
         loaded = opened.loaded
+        _check_positions(loaded, least_tokens)
         work = model_work(loaded.module)
         executor = make_executor(settings, opened, say)
     else:
@@ -70,6 +73,7 @@ def open_subject(settings: Settings, shape: str | None, say: Say) -> Subject:
         dtype = pick_dtype(settings.executor, device, settings.dtype).value
         attention = pick_attention(settings.executor)
         loaded = random_model(shape, device=device, dtype=dtype, attention=attention.value)
+        _check_positions(loaded, least_tokens)
         work = model_work(loaded.module)
         executor = executor_for(
             settings.executor,
@@ -99,10 +103,11 @@ def bench(
     Both are made before anything is timed, and each case is timed on both before the next, so that a machine that
     changes its speed changes it for both. Raises ConfigError if the model has positions for none of the cases.
     """
+    least_tokens = min(case.longest for case in cases)
     with ExitStack() as opened:
-        subject = open_subject(settings, shape, say)
+        subject = open_subject(settings, shape, least_tokens, say)
         opened.callback(subject.executor.close)
-        fitting = _fitting(cases, subject)
+        fitting = [case for case in cases if case.longest <= subject.max_positions]
         left_out = tuple(str(case) for case in cases if case not in fitting)
         for name in left_out:
             say(f"left out: {name}, as {subject.model} has {subject.max_positions:,} positions")
@@ -112,7 +117,7 @@ def bench(
             plain = (
                 settings if compare == settings.executor else replace(settings, compile=False, fp8=False, dtype="auto")
             )
-            compared = open_subject(replace(plain, executor=compare), shape, say)
+            compared = open_subject(replace(plain, executor=compare), shape, least_tokens, say)
             opened.callback(compared.executor.close)
         rate = matmul_rate(subject.device, subject.dtype)
         rows = []
@@ -136,14 +141,12 @@ def bench(
         )
 
 
-def _fitting(cases: Sequence[Case], subject: Subject) -> list[Case]:
-    fitting = [case for case in cases if case.longest <= subject.max_positions]
-    if not fitting:
+def _check_positions(loaded: LoadedModel, least_tokens: int) -> None:
+    if loaded.max_positions < least_tokens:
         raise ConfigError(
-            f"{subject.model!r:.60} has {subject.max_positions:,} positions, too few for any case "
-            f"(the shortest row has {min(case.longest for case in cases):,} tokens); name another model"
+            f"{loaded.name!r:.60} has {loaded.max_positions:,} positions, too few for any case "
+            f"(the shortest row has {least_tokens:,} tokens); name another model"
         )
-    return fitting
 
 
 def measure_case(

@@ -133,7 +133,11 @@ def plan_packs(rows: Sequence[Row], limits: PackLimits, cost: PackCost | None = 
     """
     parts: list[_Part] = []
     for group in find_groups(rows):
-        parts += _parts(rows, group, limits)
+        part = _part(rows, group)
+        if len(group.rows) == 1 or _fits(part, limits):
+            parts.append(part)
+        else:
+            parts += _cut_group(rows, group, limits)
     # The group, and so the order of rows, decides only between parts that take the same room.
     parts.sort(key=lambda part: (-part.n_tokens, -part.n_spans, -part.n_slots, part.group))
     price = None if cost is None else _price(limits, cost)
@@ -148,11 +152,8 @@ def plan_packs(rows: Sequence[Row], limits: PackLimits, cost: PackCost | None = 
     return tuple(packs)
 
 
-def _parts(rows: Sequence[Row], group: Group, limits: PackLimits) -> list[_Part]:
-    """The group as it is if a pack holds it, else in several parts. A part that no pack holds goes alone."""
-    part = _part(rows, group)
-    if len(group.rows) == 1 or _fits(part, limits):
-        return [part]
+def _cut_group(rows: Sequence[Row], group: Group, limits: PackLimits) -> list[_Part]:
+    """A group that no pack holds, in several parts. A part that no pack holds goes alone."""
     trunk = group.trunk_tokens
     members: list[list[int]] = []
     n_tokens = n_slots = budget = 0
@@ -219,13 +220,11 @@ def _cut(parts: list[_Part], price: Callable[[int], float]) -> list[list[_Part]]
     """The parts of a pack in runs, of which none costs more than any two halves of it."""
     sizes = list(accumulate([part.n_tokens for part in parts]))
     total = sizes.pop()
-    least, cut = price(total), 0
-    for place, size in enumerate(sizes, 1):
-        halves = price(size) + price(total - size)
-        if halves < least:
-            least, cut = halves, place
-    if not cut:
+    halves = [price(size) + price(total - size) for size in sizes]
+    least = min(halves, default=inf)
+    if least >= price(total):
         return [parts]
+    cut = halves.index(least) + 1
     return _cut(parts[:cut], price) + _cut(parts[cut:], price)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from decider.plan.pack import Group
-from decider.tokens.rows import Row
+from decider.tokens.rows import ID_BYTES, Row
 
 
 def find_groups(rows: Sequence[Row]) -> list[Group]:
@@ -22,31 +22,30 @@ def find_groups(rows: Sequence[Row]) -> list[Group]:
     shared, so no branch is empty.
     """
     groups: list[Group] = []
-    first = 0
-    head: tuple[int, ...] = ()
+    # The longest start of the rows that may be a group, and that of the row before.
+    head = last = b""
+    reach = 0
     reaches: list[int] = []
     for index, row in enumerate(rows):
         assert row.slots, "a row without a slot asks nothing"
-        reach = row.prefix_tokens if row.prefix_tokens < row.slots[0] else row.slots[0]
-        start = row.ids[:reach]
-        if reach and head and (start == head or start[: len(head)] == head[:reach]):
-            if reach > len(head):
-                head = start
-            reaches.append(reach)
-            continue
-        if reaches:
-            groups += _split(first, reaches)
-        first, head, reaches = index, start, [reach]
-    if reaches:
-        groups += _split(first, reaches)
-    return groups
+        start = row.start_bytes
+        # Most rows start as the one before does, and this comparison is the cheapest.
+        if not start or start != last:
+            if start and head and (head.startswith(start) or start.startswith(head)):
+                head = max(head, start, key=len)
+            else:
+                groups += _split(index - len(reaches), reaches)
+                head, reaches = start, []
+            last, reach = start, len(start) // ID_BYTES
+        reaches.append(reach)
+    return groups + _split(len(rows) - len(reaches), reaches)
 
 
 def _split(start: int, reaches: Sequence[int]) -> list[Group]:
     """The groups of neighbours from `start` on, each of which could share its `reaches` tokens with the longer ones."""
     n_rows = len(reaches)
-    if n_rows == 1:
-        return [Group((start,), 0)]
+    if n_rows < 2:
+        return [Group((start,), 0)] * n_rows
     if reaches.count(reaches[0]) == n_rows:
         return [Group(tuple(range(start, start + n_rows)), reaches[0])]
     order = sorted(range(n_rows), key=reaches.__getitem__, reverse=True)

@@ -305,7 +305,8 @@ class GridExecutor:
             if prefix.why_not(own, full_ms=full_ms) is None
         ]
         shared = {index for place in wanted for index in groups[place]}
-        if not shared or len(shared) == len(rows):
+        # A group that is the whole call adds what it costs alone.
+        if not shared or (len(wanted) == 1 and len(shared) == len(rows)):
             return alone
         added_ms = self._price(rows) - self._price([row for index, row in enumerate(rows) if index not in shared])
         if pays(sum(prefix.shared_ms(members[place]) for place in wanted), added_ms):

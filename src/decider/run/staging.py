@@ -82,6 +82,6 @@ def _fill(ids: Tensor, slots: Tensor, rows: Sequence[Row]) -> None:
     length = ids.shape[1]
     n_slots = 0
     for place, row in enumerate(rows):
-        id_array[place, : len(row.ids)] = row.ids
+        id_array[place, : len(row.ids)] = row.id_array
         slot_array[n_slots : n_slots + len(row.slots)] = [place * length + slot for slot in row.slots]
         n_slots += len(row.slots)

@@ -6,9 +6,13 @@ request would let one long question change the others' answers.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
 
 from decider.errors import QuestionError, TooLargeError
 from decider.questions.faults import step
@@ -23,6 +27,9 @@ from decider.tokens.layout import Layout
 from decider.tokens.pieces import CONTEXT
 from decider.tokens.tokenizer import Tokenizer
 
+ID_BYTES = 8
+"""Bytes of a token id in `Row.id_bytes`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -36,6 +43,22 @@ class Row:
     prefix_tokens: int
     """Length of the reusable start of `ids`. State first: head and state, the same for every question of equal cap.
     Schema first: head and questions, the same for every state."""
+    id_bytes: bytes = field(init=False, repr=False, compare=False)
+    """`ids` as int64, `ID_BYTES` each, in this machine's byte order. Planning compares and copies these: reading Python
+    integers would be the greatest part of it."""
+    start_bytes: bytes = field(init=False, repr=False, compare=False)
+    """Those of the reusable start that lie before the first slot: what other rows may share."""
+
+    def __post_init__(self) -> None:
+        id_bytes = struct.pack(f"{len(self.ids)}q", *self.ids)
+        n_start = min((self.prefix_tokens, *self.slots[:1]))
+        object.__setattr__(self, "id_bytes", id_bytes)
+        object.__setattr__(self, "start_bytes", id_bytes[: ID_BYTES * n_start])
+
+    @property
+    def id_array(self) -> NDArray[np.int64]:
+        """[tokens] `ids`, read-only; a view of `id_bytes`."""
+        return np.frombuffer(self.id_bytes, np.int64)
 
 
 @dataclass(frozen=True, slots=True)

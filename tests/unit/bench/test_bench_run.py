@@ -5,22 +5,29 @@ Refuses to need a card. Trap: a fake graph is no faster than eager, so times say
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
+import torch
 from fake_graphs import FakeCapturer
 
 from decider.bench.cases import Case, rows_of, same
 from decider.bench.floor import floor
+from decider.bench.machine import CPU_SIDE, matmul_rate
 from decider.bench.run import LEAST_RUNS, MOST_RUNS, Subject, bench, measure_case, median_ms
 from decider.bench.shapes import LABEL_IDS, random_model
 from decider.bench.work import model_work
 from decider.errors import ConfigError, EngineError
 from decider.model.head import label_head
 from decider.plan.buckets import Grid
+from decider.plan.cost import CostModel
+from decider.plan.sharing import PrefixCost
 from decider.run.executor import Executor, Logits
 from decider.run.grid import GridExecutor
+from decider.run.prefix import shared as shared_module
 from decider.run.reference import ReferenceExecutor
 from decider.run.stats import ReferenceReport
 from decider.settings import Settings
@@ -44,7 +51,9 @@ def grid() -> GridExecutor:
 
 
 class Broken:
-    """Gives NaN for every row."""
+    """Gives NaN for every row, and counts how often it is closed."""
+
+    n_closed = 0
 
     def label_logits(self, rows: Sequence[Row]) -> list[Logits]:
         return [np.full((1, 255), np.nan, dtype=np.float32) for _ in rows]
@@ -53,7 +62,7 @@ class Broken:
         return ReferenceReport("cpu", "float32")
 
     def close(self) -> None:
-        pass
+        self.n_closed += 1
 
 
 def test_replays_are_summed_over_the_plan(grid: GridExecutor) -> None:
@@ -86,6 +95,16 @@ def test_both_ways_of_a_state_are_timed(grid: GridExecutor, n_rows: int) -> None
     assert (found.bucket is None) == found.shared
 
 
+def test_the_way_beside_sharing_is_full_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = CostModel(1e-6, 1e-6)
+    monkeypatch.setattr(shared_module, "measure_prices", lambda *_: PrefixCost(free, free, free, free))
+    executor = GridExecutor(LOADED, HEAD, Grid((64, 128), (1, 2)), None, lambda _: None)
+    executor.warmup()
+    assert measure_case(same(90, 3, 20), subject(executor), None, tflops=0.01, repeats=1).shared
+    # One call to count, one to time; and both again as full rows.
+    assert (executor.stats.shared_calls, executor.stats.eager_rows) == (2, 2 * 3)
+
+
 def test_the_ratio_is_the_compared_executors_time_over_ours(grid: GridExecutor) -> None:
     reference = subject(ReferenceExecutor(LOADED, HEAD), "reference")
     case = same(0, 2, 30)
@@ -103,10 +122,32 @@ def test_broken_answers_are_not_timed(grid: GridExecutor) -> None:
         measure_case(same(0, 1, 10), subject(grid), subject(Broken(), "reference"), tflops=1.0, repeats=1)
 
 
-def test_a_model_too_short_for_every_case_is_refused() -> None:
+def test_executors_are_closed_when_a_case_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Broken] = []
+
+    def make(*_: object, **__: object) -> Broken:
+        made.append(Broken())
+        return made[-1]
+
+    monkeypatch.setattr("decider.bench.run.executor_for", make)
     settings = Settings(device="cpu", executor="reference")
-    with pytest.raises(ConfigError, match=r"32,768 positions.*40,010 tokens"):
-        bench(settings, [same(40_000, 1, 10)], shape="tiny", say=lambda _: None)
+    with pytest.raises(EngineError, match="not finite"):
+        bench(settings, [same(0, 1, 10)], shape="tiny", compare="reference", repeats=1, say=lambda _: None)
+    assert [each.n_closed for each in made] == [1, 1]
+
+
+@pytest.mark.parametrize(("shape", "positions"), [("tiny", "32,768"), (None, "2,048")])
+def test_a_model_too_short_for_every_case_is_refused_before_it_is_warmed_up(
+    tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, shape: str | None, positions: str
+) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("an executor was made")
+
+    monkeypatch.setattr("decider.bench.run.executor_for", refuse)
+    monkeypatch.setattr("decider.bench.run.make_executor", refuse)
+    settings = Settings(str(tiny_folder("llama")), device="cpu", executor="reference")
+    with pytest.raises(ConfigError, match=rf"{positions} positions.*40,010 tokens"):
+        bench(settings, [same(40_000, 1, 10), same(50_000, 1, 10)], shape=shape, say=lambda _: None)
 
 
 def test_a_shape_is_measured_and_what_does_not_fit_is_left_out() -> None:
@@ -142,3 +183,14 @@ def test_slow_calls_are_repeated_less_often(monkeypatch: pytest.MonkeyPatch) -> 
     assert median_ms(lambda: None, None) == (100_000.0, LEAST_RUNS)
     assert median_ms(lambda: None, None, least=1) == (100_000.0, 1)
     assert median_ms(lambda: None, 5) == (100_000.0, 5)
+
+
+def test_a_product_of_squares_is_two_operations_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(_: torch.device, work: Callable[[], torch.Tensor], *, repeats: int) -> float:
+        assert work().shape == (CPU_SIDE, CPU_SIDE)
+        assert repeats > 1
+        return 2.0
+
+    monkeypatch.setattr("decider.bench.machine.milliseconds", told)
+    # 2 · 1024³ operations in 2 ms.
+    assert matmul_rate("cpu", "float32").tflops == pytest.approx(1.073741824)

@@ -44,6 +44,24 @@ def test_sums_are_taken_in_float32() -> None:
     assert found[0, 0, 2] == 2.0**-9
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_it_rounds_to_bfloat16_before_the_activation_as_the_library_does(bias: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        # Of 7 bits, so that every order of sums is exact in float32, and few are in bfloat16.
+        return (torch.randint(-127, 128, shape, generator=generator) / 64).bfloat16()
+
+    conv = nn.Conv1d(6, 6, 4, groups=6, padding=3, bias=bias, dtype=torch.bfloat16).requires_grad_(False)
+    conv.weight.copy_(draw(6, 1, 4))
+    if conv.bias is not None:
+        conv.bias.copy_(draw(6))
+    x = draw(2, 6, 50)
+    wanted = nn.functional.silu(conv(x)[..., :50].contiguous())
+    found = unrolled_convolution(x, conv.weight.squeeze(1), conv.bias, activation="silu")
+    assert torch.equal(found, wanted)
+
+
 @torch.inference_mode()
 def test_a_twin_is_unrolled_and_its_original_is_not(tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, head = load_tiny(tiny_folder("qwen3_5"), "float64")

@@ -112,6 +112,13 @@ def test_fp8_needs_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
         check_fp8(torch.device("cuda:0"))
 
 
+class Doubled(nn.Linear):
+    """More than a product."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(hidden)
+
+
 class Block(nn.Module):
     """Linear layers to replace and to leave."""
 
@@ -123,6 +130,7 @@ class Block(nn.Module):
         self.odd = nn.Linear(1032, 1024)
         self.within = nn.Sequential(nn.Linear(1040, 1024), nn.ReLU())
         self.head = nn.Linear(1024, 2048)
+        self.doubled = Doubled(1024, 1040)
 
 
 def test_what_is_replaced() -> None:

@@ -49,6 +49,18 @@ def test_a_trunk_is_not_shortened_where_that_costs_tokens() -> None:
     assert find_groups([*rows, rows[1]]) == [Group((0, 2), 100), Group((1, 3), 10)]
 
 
+def test_a_row_goes_with_the_longest_start_before_it() -> None:
+    long, short, other = row(1, 2, 3, 4, 9, prefix=4), row(1, 2, 8, prefix=2), row(1, 2, 5, 6, 7, prefix=4)
+    assert find_groups([short, long, short]) == [Group((0, 1, 2), 2)]
+    # Beside the short one alone, `other` could share its start; a longer one has been seen that it has not.
+    assert find_groups([long, short, other]) == [Group((0, 1), 2), Group((2,), 0)]
+    assert find_groups([long, long, short, long]) == [Group((0, 1, 3), 4), Group((2,), 0)]
+
+
+def test_ids_are_compared_whole() -> None:
+    assert find_groups([row(1, 1, 5, prefix=2), row(1 + 2**32, 1, 5, prefix=2)]) == [Group((0,), 0), Group((1,), 0)]
+
+
 def test_a_row_without_a_slot_is_our_bug() -> None:
     with pytest.raises(AssertionError, match="asks nothing"):
         find_groups([Row((1, 2), (), (), 1)])

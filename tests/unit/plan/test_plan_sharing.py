@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decider.plan.cost import CostModel
-from decider.plan.sharing import MARGIN, PrefixCost, shared_ms, suffix_chunks, worth_sharing
+from decider.plan.sharing import MARGIN, PrefixCost, pays, shared_ms, suffix_chunks, worth_sharing
 
 # A card with graphs: a replay has next to no launch price, eager forwards have a large one.
 CARD = PrefixCost(
@@ -51,6 +51,13 @@ def test_the_price_of_the_full_rows_own_plan_wins() -> None:
     assert worth_sharing(300, 200, 5, CARD, full_ms=price * 1.001)
     assert not worth_sharing(300, 200, 5, CARD, full_ms=price)
     assert not worth_sharing(6000, 640, 16, CARD, full_ms=1.0)
+
+
+def test_a_gain_of_less_than_a_tenth_is_no_promise() -> None:
+    assert not pays(100.0, 109.0)
+    assert pays(100.0, 111.0)
+    price = shared_ms(300, 200, 5, CARD, n_forwards=1)
+    assert not worth_sharing(300, 200, 5, CARD, full_ms=1.09 * price)
 
 
 @given(counts, counts, counts, costs)

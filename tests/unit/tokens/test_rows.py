@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from decider.questions.types import Choice, Noul, Question, Score
 from decider.tokens.config import DeciderConfig
 from decider.tokens.labels import LabelTable
 from decider.tokens.layout import Layout
-from decider.tokens.rows import RowBuilder, Rows, Slot
+from decider.tokens.rows import ID_BYTES, Row, RowBuilder, Rows, Slot
 from decider.tokens.tokenizer import Tokenizer
 
 STATE = "My card was charged twice for order 4417. Please fix this."
@@ -338,3 +340,37 @@ def test_threads(builder: RowBuilder) -> None:
     expected = [build(builder, request, layout) for request, layout in jobs]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda job: build(builder, *job), jobs)) == expected
+
+
+def test_a_row_keeps_its_ids_as_bytes() -> None:
+    row = Row((7, 70_000, 4_000_000_000, 2**40), (3,), (2,), 2)
+    assert len(row.id_bytes) == 4 * ID_BYTES
+    assert row.id_array.dtype == np.int64
+    assert row.id_array.tolist() == list(row.ids)
+    assert row.start_bytes == row.id_bytes[: 2 * ID_BYTES]
+    with pytest.raises(ValueError, match="read-only"):
+        row.id_array[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("slots", "prefix_tokens", "n_start"), [((2, 3), 4, 2), ((0, 3), 2, 0), ((3,), 0, 0), ((), 2, 2)]
+)
+def test_nobody_shares_a_slot(slots: tuple[int, ...], prefix_tokens: int, n_start: int) -> None:
+    row = Row((1, 2, 3, 4), slots, (2,) * len(slots), prefix_tokens)
+    assert row.start_bytes == row.id_bytes[: n_start * ID_BYTES]
+
+
+def test_only_what_a_row_is_made_of_counts() -> None:
+    row = Row((1, 2, 3), (2,), (2,), 1)
+    same, other = Row((1, 2, 3), (2,), (2,), 1), replace(row, ids=(1, 2, 4))
+    assert row == same
+    assert hash(row) == hash(same)
+    assert row != other
+    assert other.id_array.tolist() == [1, 2, 4]
+    assert repr(row) == "Row(ids=(1, 2, 3), slots=(2,), n_options=(2,), prefix_tokens=1)"
+
+
+def test_a_row_can_be_pickled() -> None:
+    row = Row((1, 2, 3), (2,), (2,), 1)
+    back = pickle.loads(pickle.dumps(row))
+    assert [getattr(back, field.name) for field in fields(Row)] == [getattr(row, field.name) for field in fields(Row)]
