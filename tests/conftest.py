@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,17 @@ def embedded_folder() -> Path:
     from decider.model.cache import cache_dir
 
     return embedded.embedded_folder(cache_dir(), print).path
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tiny tensors run many times faster without torch's worker threads, which wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

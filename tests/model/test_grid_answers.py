@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from fake_graphs import FakeCapturer, FakeGraph, largest_shift, load_tiny, random_row
 from prefix_rows import true_float64
 from tiny_models import FAMILIES
@@ -24,6 +23,8 @@ from decider.run.grid import GridExecutor
 from decider.run.reference import ReferenceExecutor
 from decider.run.stats import GridStats
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TinyFolder = Callable[[str], Path]
 
 PRECISIONS = (("float64", 1.0, 1e-12), ("float32", 2.0, 1e-6))
@@ -31,15 +32,6 @@ PRECISIONS = (("float64", 1.0, 1e-12), ("float32", 2.0, 1e-6))
 PADDED = Grid(lengths=(580,), batches=(1, 2))
 SMALL = Grid(lengths=(8, 16, 32), batches=(1, 2, 4), token_budget=64)
 MIXED = [random_row(n, slots=s, seed=1) for n, s in ((3, 1), (70, 2), (64, 1), (65, 3), (1, 1), (17, 4))]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny tensors run many times faster without torch's worker threads, which spin while they wait."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def quiet(_: str) -> None:

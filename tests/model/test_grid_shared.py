@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from fake_graphs import FakeCapturer, largest_shift, load_tiny
 from prefix_rows import make_rows
 from tiny_models import FAMILIES
@@ -30,19 +29,13 @@ from decider.run.prefix.shared import PrefixLimits, SharedPrefix
 from decider.run.reference import ReferenceExecutor
 from decider.tokens.rows import Row
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TinyFolder = Callable[[str], Path]
 
 GRID = Grid(lengths=(8, 16, 32, 64), batches=(1, 2, 4), token_budget=256)
 LIMITS = PrefixLimits(min_prefix_tokens=8)
 FREE = CostModel(1e-6, 1e-6)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

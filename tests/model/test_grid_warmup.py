@@ -5,7 +5,7 @@ Refuses real devices; memory and time are told. Trap: a fake that ignores its st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,20 +25,13 @@ from decider.run.grid import GridExecutor
 from decider.run.stats import GridStats
 from decider.run.warmup import GRAPH_BYTES, check_memory, slot_difference
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TinyFolder = Callable[[str], Path]
 Model = tuple[LoadedModel, LabelHead]
 
 GRID = Grid(lengths=(8, 16, 32), batches=(1, 2, 4), token_budget=64)
 SHAPES = [(2, 32), (4, 16), (1, 32), (2, 16), (4, 8), (1, 16), (2, 8), (1, 8)]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny tensors run many times faster without torch's worker threads, which spin while they wait."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ with rows of one kind would not see two swapped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +28,8 @@ from decider.run.options import GridOptions
 from decider.run.packed import PackedExecutor, check_backbone, packed_executor
 from decider.run.reference import ReferenceExecutor
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TinyFolder = Callable[[str], Path]
 
 NATIVE = ("llama", "llama_tied", "qwen3", "qwen3_5")
@@ -36,14 +38,6 @@ QUESTIONS: dict[str, Question] = {
     "team": Choice("Which team?", {"billing": "charges", "technical": None, "sales": None}),
     "urgent": Noul("Is it urgent?"),
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("family", NATIVE)

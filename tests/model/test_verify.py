@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,8 @@ from decider.verify.report import as_json, summary, verdict_text
 from decider.verify.run import Setup, run_checks
 from decider.verify.watch import Subject, Watched
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TinyFolder = Callable[[str], Path]
 
 POSITIONS = 200
@@ -56,14 +58,6 @@ POSITIONS = 200
 GRID = Grid(lengths=(16, 48, 64, 96), batches=(1, 2, 4), token_budget=256, long_multiple=32)
 FREE = Pace((Point(64, 0.0, 0.0),))
 NAMES = ("rows", "bucket edges", "long rows", "shared prefixes", "cached splits", "padding", "finite and sealed")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def ground(grid: Grid = GRID, *, positions: int = POSITIONS, oracle_tokens: int | None = None) -> Ground:
