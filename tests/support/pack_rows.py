@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hypothesis import strategies as st
 
@@ -72,3 +72,15 @@ def n_tokens(group: Group, rows: Sequence[Row]) -> int:
     """Tokens of a group's trunk and branches."""
     lengths = [len(rows[index].ids) for index in group.rows]
     return sum(lengths) - (len(lengths) - 1) * group.trunk_tokens
+
+
+def partitions(items: Sequence[int]) -> Iterator[list[list[int]]]:
+    """Every way to put `items` into parts."""
+    if not items:
+        yield []
+        return
+    first, *others = items
+    for parts in partitions(others):
+        yield [[first], *parts]
+        for place in range(len(parts)):
+            yield [*parts[:place], [first, *parts[place]], *parts[place + 1 :]]

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from decider.model.load import DTYPES
+from decider.run.device import version_of
 from decider.run.measure import milliseconds
 
 # Side of the square matrices: large enough for a card's full rate; on a CPU, 12 MB and hundredths of a second.
@@ -67,7 +68,7 @@ def this_machine(device: str) -> Machine:
         python=platform.python_version(),
         torch=torch.__version__,
         transformers=metadata.version("transformers"),
-        flash_linear_attention=_version("flash-linear-attention"),
+        flash_linear_attention=version_of("flash-linear-attention"),
     )
 
 
@@ -91,10 +92,3 @@ def _name(device: torch.device) -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return f"{next(names, platform.processor() or platform.machine())}, {os.cpu_count()} processors"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -91,6 +91,17 @@ def settings_with_executor(parsed: argparse.Namespace, *, executors: Sequence[st
     return settings
 
 
+def check_json_file(path: Path | None) -> None:
+    """Raises ConfigError if --json names what cannot be written, before a run of minutes ends there."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise ConfigError(f"--json {str(path)!r:.120} cannot be written; name a file in a folder that is there")
+
+
+def say(line: str) -> None:
+    """Progress, on standard error."""
+    print(f"decider: {line}", file=sys.stderr, flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 2 for any fault, 130 when interrupted."""
     # Read when torch is loaded, so set before. Threads that spin while they wait slow each other many times over on a

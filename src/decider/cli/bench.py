@@ -7,12 +7,11 @@ loaded: a run takes minutes, and must not lose its figures to a typing error.
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from decider.bench.names import EXECUTORS, SHAPES
-from decider.cli import add_model_options, settings_with_executor
+from decider.cli import add_model_options, check_json_file, say, settings_with_executor
 from decider.errors import ConfigError, DeviceError
 
 
@@ -49,7 +48,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.shape is None:
         if settings.sources["model"] == settings.sources["device"] == "default":
             settings = replace(settings, device="cpu")
-            _say("the embedded model is measured on the CPU; name a --device for another")
+            say("the embedded model is measured on the CPU; name a --device for another")
     elif settings.sources["model"] != "default":
         raise ConfigError(
             f"--shape {parsed.shape} excludes the model {settings.model!r:.60} ({settings.sources['model']}); unset one"
@@ -62,7 +61,7 @@ def run(parsed: argparse.Namespace) -> int:
         shape=parsed.shape,
         compare=parsed.compare,
         repeats=parsed.repeats,
-        say=_say,
+        say=say,
     )
     print(as_text(report))
     if parsed.json is not None:
@@ -75,9 +74,4 @@ def _check(parsed: argparse.Namespace) -> None:
         raise ConfigError(f"--shape {parsed.shape} and --model {parsed.model!r:.60} exclude each other; give one")
     if parsed.repeats is not None and parsed.repeats < 1:
         raise ConfigError(f"--repeats is {parsed.repeats}; it must be at least 1")
-    if parsed.json is not None and (parsed.json.is_dir() or not parsed.json.parent.is_dir()):
-        raise ConfigError(f"--json {str(parsed.json)!r:.120} cannot be written; name a file in a folder that is there")
-
-
-def _say(line: str) -> None:
-    print(f"decider: {line}", file=sys.stderr)
+    check_json_file(parsed.json)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-from importlib import metadata
 
 from decider.cli import add_model_options, model_arguments
 
@@ -27,12 +26,12 @@ def run(parsed: argparse.Namespace) -> int:
     """Print facts, load the model, print the choices. Raises what loading raises."""
     from decider.api import Decider
     from decider.model.cache import cache_dir
-    from decider.run.device import available_devices, torch_facts
+    from decider.run.device import available_devices, torch_facts, version_of
 
     print("Detected")
     _line("python", f"{platform.python_version()} on {platform.platform()}, {os.cpu_count()} processors")
     for package in PACKAGES:
-        _line(package, _version(package))
+        _line(package, version_of(package) or "not installed")
     _line("devices", ", ".join(available_devices()))
     for name, value in torch_facts():
         _line(name, value)
@@ -43,13 +42,6 @@ def run(parsed: argparse.Namespace) -> int:
     for pick in decider.picks:
         _line(pick.name, f"{pick.value}  ({pick.reason})")
     return 0
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _line(name: str, value: str) -> None:

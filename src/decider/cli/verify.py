@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decider.cli import add_model_options, settings_with_executor
+from decider.cli import add_model_options, check_json_file, say, settings_with_executor
 from decider.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def run(parsed: argparse.Namespace) -> int:
         print(verdict_text(verdict), flush=True)
 
     budget_s = BUDGET_S if parsed.budget is None else parsed.budget
-    verdicts = verify(settings, budget_s=budget_s, say=_say, begin=begin, show=show)
+    verdicts = verify(settings, budget_s=budget_s, say=say, begin=begin, show=show)
     print(summary(verdicts), flush=True)
     if parsed.json is not None:
         parsed.json.write_text(as_json(setups[0], verdicts) + "\n", encoding="utf-8")
@@ -72,9 +71,4 @@ def status_of(verdicts: Sequence[Verdict]) -> int:
 def _check(parsed: argparse.Namespace) -> None:
     if parsed.budget is not None and not (math.isfinite(parsed.budget) and parsed.budget > 0):
         raise ConfigError(f"--budget is {parsed.budget}; it must be a finite number of seconds above 0")
-    if parsed.json is not None and (parsed.json.is_dir() or not parsed.json.parent.is_dir()):
-        raise ConfigError(f"--json {str(parsed.json)!r:.120} cannot be written; name a file in a folder that is there")
-
-
-def _say(line: str) -> None:
-    print(f"decider: {line}", file=sys.stderr, flush=True)
+    check_json_file(parsed.json)

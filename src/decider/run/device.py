@@ -7,6 +7,7 @@ It refuses to know models. Trap: a choice nobody can see is a surprise later; wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import metadata
 
 import torch
 
@@ -57,6 +58,14 @@ def pick_attention(executor: str) -> Pick:
     if executor == "reference":
         return Pick("attention", "eager", "explicit masks, and the one implementation every model family has")
     return Pick("attention", "sdpa", "causal without a mask tensor, and it can be captured")
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of a distribution; None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def torch_facts() -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,7 @@ bucket or padding move a row's logits by more than reduction order breaks the co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,17 @@ from decider.run.stats import GridReport, PackedReport, ReferenceReport
 from decider.tokens.rows import Row
 
 Logits = NDArray[np.floating]
+
+
+def by_row(logits: Logits, order: Iterable[int], rows: Sequence[Row]) -> dict[int, Logits]:
+    """`logits` [slots, labels], which has the slots of `rows` in this `order` of them, as an array of its own a row."""
+    results: dict[int, Logits] = {}
+    start = 0
+    for index in order:
+        stop = start + len(rows[index].slots)
+        results[index] = logits[start:stop].copy()
+        start = stop
+    return results
 
 
 class Executor(Protocol):

@@ -297,8 +297,8 @@ class GridExecutor:
         In a batch with others, rows may cost less than alone: what they add to it is their price. That is asked once,
         of all groups that look better shared, because a plan of all rows for each group would be quadratic.
         """
-        alone = [self._price([rows[index] for index in group]) for group in groups]
         members = [[rows[index] for index in group] for group in groups]
+        alone = [self._price(own) for own in members]
         wanted = [
             place
             for place, (own, full_ms) in enumerate(zip(members, alone, strict=True))

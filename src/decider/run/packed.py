@@ -23,7 +23,7 @@ from decider.ops.tree import tree_of
 from decider.plan.pack import Pack
 from decider.plan.packs import PackLimits, plan_packs
 from decider.run.device import Pick
-from decider.run.executor import Logits
+from decider.run.executor import Logits, by_row
 from decider.run.forward import on_device
 from decider.run.stats import GridStats, PackedReport
 from decider.tokens.rows import Row
@@ -73,12 +73,7 @@ class PackedExecutor:
                 raise EngineError("this engine is closed; make a new one")
             results: dict[int, Logits] = {}
             for pack in plan_packs(rows, self._limits):
-                logits = self._run(self._backbone, pack)
-                start = 0
-                for index in pack.rows:
-                    stop = start + len(rows[index].slots)
-                    results[index] = logits[start:stop].copy()
-                    start = stop
+                results.update(by_row(self._run(self._backbone, pack), pack.rows, rows))
                 self._stats += _count(pack)
             return [results[index] for index in range(len(rows))]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from decider.model.head import LabelHead
 from decider.ops.attention import AttentionPolicy
 from decider.plan.buckets import Grid, Shape
-from decider.run.executor import Logits
+from decider.run.executor import Logits, by_row
 from decider.run.forward import Forward
 from decider.run.graphs import Captured
 from decider.run.staging import Job, Staged, stage
@@ -52,12 +52,7 @@ class Runner:
             stats += self._count(job, rows)
         if on_cuda:
             torch.cuda.current_stream().synchronize()
-        results: dict[int, Logits] = {}
-        start = 0
-        for row in (row for job in jobs for row in job.rows):
-            stop = start + len(rows[row].slots)
-            results[row] = out[start:stop].numpy().copy()
-            start = stop
+        results = by_row(out.numpy(), (row for job in jobs for row in job.rows), rows)
         return [results[row] for row in range(len(rows))], stats
 
     def _replay(self, job: Job, tensors: Staged) -> Tensor:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pack_rows import n_tokens, read_back, requests, row, ticks
+from pack_rows import n_tokens, partitions, read_back, requests, row, ticks
 
 from decider.errors import ConfigError
 from decider.plan.pack import Pack, Span
@@ -272,17 +272,6 @@ def test_a_pack_costs_no_more_than_its_halves(lengths: list[int], cost: PackCost
     for pack in packs:
         own = sorted((len(rows[index].ids) for index in pack.rows), reverse=True)
         assert least_cut(own, limits, cost) == cost.price(pack.n_tokens)
-
-
-def partitions(items: Sequence[int]) -> Iterator[list[list[int]]]:
-    if not items:
-        yield []
-        return
-    first, *others = items
-    for parts in partitions(others):
-        yield [[first], *parts]
-        for place in range(len(parts)):
-            yield [*parts[:place], [first, *parts[place]], *parts[place + 1 :]]
 
 
 @settings(deadline=None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pack_rows import n_tokens, row, ticks
+from pack_rows import n_tokens, partitions, row, ticks
 
 from decider.plan.pack import Group
 from decider.plan.trunks import find_groups
@@ -94,17 +94,6 @@ def test_neighbours_with_equal_starts_are_never_parted(rows: list[Row]) -> None:
         one, other = rows[index - 1], rows[index]
         if 0 < reach(one) == reach(other) and one.ids[: reach(one)] == other.ids[: reach(one)]:
             assert group_of[index - 1] is group_of[index]
-
-
-def partitions(items: Sequence[int]) -> Iterator[list[list[int]]]:
-    if not items:
-        yield []
-        return
-    first, *others = items
-    for parts in partitions(others):
-        yield [[first], *parts]
-        for place in range(len(parts)):
-            yield [*parts[:place], [first, *parts[place]], *parts[place + 1 :]]
 
 
 @settings(deadline=None)

@@ -18,7 +18,7 @@ from decider.model.load import LoadedModel
 from decider.plan.buckets import Grid, Shape
 from decider.plan.cost import CostModel
 from decider.plan.sharing import PrefixCost, fork_widths, shared_ms, suffix_chunks, suffix_shape, worth_sharing
-from decider.run.executor import Logits
+from decider.run.executor import Logits, by_row
 from decider.run.measure import free_bytes
 from decider.run.prefix.cache import CachedDecoder, Prefix, cached_decoder
 from decider.run.prefix.fork import fork_cache
@@ -58,6 +58,16 @@ class _Plan:
     """Indices of rows, those of longer suffixes first."""
     shapes: tuple[Shape, ...]
     """The padded (rows, tokens) of each chunk's suffixes."""
+
+    @property
+    def fork_rows(self) -> int:
+        """Rows of all forks, with those that only fill a width."""
+        return sum(width for width, _ in self.shapes)
+
+    @property
+    def suffix_tokens(self) -> int:
+        """Padded tokens of all suffixes."""
+        return sum(width * length for width, length in self.shapes)
 
 
 class SharedPrefix:
@@ -155,16 +165,18 @@ class SharedPrefix:
             self._run_chunk(decoder, prefix, [rows[index] for index in chunk], shape)
             for chunk, shape in zip(plan.chunks, plan.shapes, strict=True)
         ]
-        return _in_order(rows, plan.chunks, torch.cat(logits).cpu())
+        order = (index for chunk in plan.chunks for index in chunk)
+        results = by_row(torch.cat(logits).cpu().numpy(), order, rows)
+        return [results[index] for index in range(len(rows))]
 
     def shared_ms(self, rows: Sequence[Row]) -> float:
         """The promised milliseconds of sharing `rows`, for which `why_not` is None."""
         plan = self._plan(rows, None, gate=False)
         assert isinstance(plan, _Plan), plan
         assert self._cost is not None
-        n_rows = sum(width for width, _ in plan.shapes)
-        padded = sum(width * length for width, length in plan.shapes)
-        return shared_ms(plan.prefix_tokens, padded, n_rows, self._cost, n_forwards=len(plan.shapes))
+        return shared_ms(
+            plan.prefix_tokens, plan.suffix_tokens, plan.fork_rows, self._cost, n_forwards=len(plan.shapes)
+        )
 
     def why_not(self, rows: Sequence[Row], *, full_ms: float | None = None, gate: bool = True) -> str | None:
         """Why `label_logits` would decline `rows`, in a few words; None if it would run them."""
@@ -191,13 +203,15 @@ class SharedPrefix:
             most_rows = max(width for width in fork_widths(self._grid) if width <= most_rows)
         chunks = suffix_chunks(lengths, max_tokens=self._limits.suffix_tokens, max_rows=most_rows)
         shapes = tuple(suffix_shape(len(chunk), lengths[chunk[0]], grid=self._grid, room=room) for chunk in chunks)
+        plan = _Plan(n_prefix, chunks, shapes)
         if gate:
             if self._cost is None:
                 return "prices are not measured yet"
-            n_rows, padded = sum(width for width, _ in shapes), sum(width * length for width, length in shapes)
-            if not worth_sharing(n_prefix, padded, n_rows, self._cost, n_forwards=len(chunks), full_ms=full_ms):
+            if not worth_sharing(
+                n_prefix, plan.suffix_tokens, plan.fork_rows, self._cost, n_forwards=len(shapes), full_ms=full_ms
+            ):
                 return "full rows are faster"
-        return _Plan(n_prefix, chunks, shapes)
+        return plan
 
     def _budget(self) -> int:
         free = free_bytes(self._device)
@@ -225,14 +239,3 @@ class SharedPrefix:
             unknown_tensors=len(fork.unknown),
         )
         return self._head(hidden.flatten(0, 1).index_select(0, torch.tensor(places, device=self._device)))
-
-
-def _in_order(rows: Sequence[Row], chunks: Sequence[Sequence[int]], logits: Tensor) -> list[Logits]:
-    """Cut `logits`, which has the slots of all rows in the order of `chunks`, into an array for each row."""
-    results: dict[int, Logits] = {}
-    start = 0
-    for index in (index for chunk in chunks for index in chunk):
-        stop = start + len(rows[index].slots)
-        results[index] = logits[start:stop].numpy().copy()
-        start = stop
-    return [results[index] for index in range(len(rows))]
