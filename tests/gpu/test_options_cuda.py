@@ -12,6 +12,7 @@ from typing import Any
 
 import fp8_bounds
 import pytest
+import rounding
 import torch
 from fake_graphs import LABEL_IDS, VOCAB, load_tiny
 from torch import Tensor, nn
@@ -125,36 +126,45 @@ def replayed(forward: Forward, capturer: CudaCapturer, shape: Shape, head: Label
     return statics.ids, statics.slots, statics.logits.clone()
 
 
-# flash-linear-attention multiplies float32 in TF32.
+# flash-linear-attention multiplies float32 in TF32. In bf16 a fused layer leaves out roundings, so what counts is how
+# far each is from float32.
 @pytest.mark.parametrize(
     ("family", "dtype", "compilations", "tolerance"),
     [
         ("qwen3", "float32", 2, 1e-4),
-        ("qwen3", "bfloat16", 2, 0.1),
+        ("qwen3", "bfloat16", 2, None),
         ("qwen3_5", "float32", 4, 5e-3),
-        # Logits up to 3; a fused layer leaves out roundings, and four layers pass the difference on.
-        ("qwen3_5", "bfloat16", 4, 0.25),
+        ("qwen3_5", "bfloat16", 4, None),
     ],
 )
 @torch.inference_mode()
 def test_a_compiled_forward_in_a_graph(
-    tiny_folder: TinyFolder, family: str, dtype: str, compilations: int, tolerance: float
+    tiny_folder: TinyFolder, family: str, dtype: str, compilations: int, tolerance: float | None
 ) -> None:
     loaded, head = load_tiny(tiny_folder(family), dtype, device="cuda:0", quieter=4.0)
     plain = make_forward(loaded, head)
+
+    def check(ids: Tensor, slots: Tensor, logits: Tensor) -> None:
+        want = plain(ids, slots)
+        if tolerance is not None:
+            assert float((logits - want).abs().max()) <= tolerance
+            return
+        exact = rounding.in_float32(loaded, LABEL_IDS, ids, slots)
+        assert rounding.error(logits, exact) <= rounding.ALLOWED * rounding.error(want, exact)
+
     other = twin(loaded)
     unroll_convolutions(other.module)
     forward, capturer = compile_forward(other, head), CudaCapturer(DEVICE)
     for shape in SHAPES:
-        ids, slots, logits = replayed(forward, capturer, shape, head)
-        assert float((logits - plain(ids, slots)).abs().max()) <= tolerance
-    # Kinds of layers × (one row, several): not one for each of the shapes.
-    assert forward.compilations == compilations
+        check(*replayed(forward, capturer, shape, head))
+    # Kinds of layers × (one row, several), not one for each of the shapes. What torch has in its cache on disk may hold
+    # for fewer lengths than what it would compile anew, and then one kind is compiled twice.
+    before = forward.compilations
+    assert compilations <= before <= compilations + 1
     forward.seal()
     for shape in ((3, 96), (1, 96)):
-        ids, slots, logits = replayed(forward, capturer, shape, head)
-        assert float((logits - plain(ids, slots)).abs().max()) <= tolerance
-    assert forward.compilations == compilations
+        check(*replayed(forward, capturer, shape, head))
+    assert forward.compilations == before
 
 
 def wide_model() -> tuple[LoadedModel, LabelHead]:
