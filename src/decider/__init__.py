@@ -21,11 +21,12 @@ from decider.errors import (
     SetupError,
     TooLargeError,
 )
-from decider.questions.answers import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer
+from decider.questions.answered import Answers
+from decider.questions.answers import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer, Selection
 from decider.questions.types import Choice, Noul, Question, Score
 
 if TYPE_CHECKING:
-    from decider.api import Answers, Decider
+    from decider.api import Decider
 
 __all__ = [
     "Answer",
@@ -47,14 +48,15 @@ __all__ = [
     "SchemaError",
     "Score",
     "ScoreAnswer",
+    "Selection",
     "SetupError",
     "TooLargeError",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name in ("Answers", "Decider"):
-        from decider import api
+    if name == "Decider":
+        from decider.api import Decider
 
-        return getattr(api, name)
+        return Decider
     raise AttributeError(f"module 'decider' has no attribute {name!r}")

@@ -9,76 +9,45 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from decider.assembly import Say, assemble
 from decider.engine import Engine
 from decider.errors import ConfigError, QuestionError
-from decider.questions.answers import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer, read_answer
+from decider.questions.answered import Answers
+from decider.questions.answers import read_answer
 from decider.questions.faults import located, show
 from decider.questions.limits import DEFAULT_LIMITS, Limits
 from decider.questions.request import Request, make_request
 from decider.questions.rotate import Rotation, rotations
-from decider.questions.types import Question
-from decider.questions.wire import MODEL_ALIAS, parse_plain, parse_request, response
+from decider.questions.types import Noul, Question
+from decider.questions.wire import MODEL_ALIAS, parse_plain, parse_request
 from decider.read import Float64Array, normalise_levels
 from decider.run.device import Pick
+from decider.selective import Selector, noul_mapped, selector_for
 from decider.settings import check_permutations, check_temperature, load_settings
+from decider.tokens.calibration import Calibration, IsotonicMap, PlattMap
 from decider.tokens.layout import Layout
 from decider.tokens.rows import Rows, Slot, input_tokens
 from decider.tokens.temperature import temperature_for
 
-YES = 1
+NO, YES = 0, 1
 """A Noul's options are always (no, yes)."""
-
-AnswerType = TypeVar("AnswerType", ChoiceAnswer, ScoreAnswer, NoulAnswer)
 
 
 @dataclass(frozen=True, slots=True)
-class Answers(Mapping[str, Answer]):
-    """The answers of one request by question id, in the order asked. `input_tokens` counts what the model read."""
+class RawAnswer:
+    """A question as the model answers it, to calibrate by; `decider.decisions` makes distributions of many."""
 
-    answers: Mapping[str, Answer]
-    model: str
-    input_tokens: int
-
-    def __getitem__(self, question_id: str) -> Answer:
-        return self.answers[question_id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.answers)
-
-    def __len__(self) -> int:
-        return len(self.answers)
-
-    def choice(self, question_id: str) -> ChoiceAnswer:
-        """The answer of a Choice. Raises KeyError for an unknown id, TypeError for a question of another type."""
-        return self._typed(question_id, ChoiceAnswer)
-
-    def score(self, question_id: str) -> ScoreAnswer:
-        """The answer of a Score. Raises as `choice` does."""
-        return self._typed(question_id, ScoreAnswer)
-
-    def noul(self, question_id: str) -> NoulAnswer:
-        """The answer of a Noul. Raises as `choice` does."""
-        return self._typed(question_id, NoulAnswer)
-
-    def _typed(self, question_id: str, kind: type[AnswerType]) -> AnswerType:
-        answer = self.answers[question_id]
-        if not isinstance(answer, kind):
-            raise TypeError(
-                f"question {question_id!r} was answered by a {type(answer).__name__}, not a {kind.__name__}"
-            )
-        return answer
-
-    def to_wire(self) -> dict[str, object]:
-        """The wire response, ready for `json.dumps`."""
-        return response(self.model, self.answers, self.input_tokens)
+    logits: Float64Array
+    """[n_options] log-probabilities at temperature 1; for isolated levels, log-odds of yes a level."""
+    isolated: bool
+    row_tokens: int
+    """Tokens of the longest row it was read from; 0 for a lone option, which is not read."""
 
 
 class Decider:
@@ -100,6 +69,7 @@ class Decider:
         compile: bool | None = None,  # noqa: A002 - the setting's name
         fp8: bool | None = None,
         layout: str | None = None,
+        decider_config: str | Path | None = None,
         temperature: float | None = None,
         permutations: int | None = None,
         truncate: bool | None = None,
@@ -118,6 +88,7 @@ class Decider:
             "compile": compile,
             "fp8": fp8,
             "layout": layout,
+            "decider_config": os.fspath(decider_config) if isinstance(decider_config, Path) else decider_config,
             "temperature": temperature,
             "permutations": permutations,
             "truncate": truncate,
@@ -149,6 +120,26 @@ class Decider:
         return f"decider-{self._stack.config.version}"
 
     @property
+    def dtype_key(self) -> str:
+        """What `x_calibration` calls the precision that answers come about in: `fp32`, `bf16`, `fp16` or `fp8`."""
+        return self._stack.dtype_key
+
+    @property
+    def executor_name(self) -> str:
+        """The executor that runs: `reference`, `grid` or `packed`."""
+        return self._stack.executor_name
+
+    @property
+    def layout_name(self) -> str:
+        """The layout of requests that name none."""
+        return self._stack.layout.name
+
+    @property
+    def calibration(self) -> Calibration:
+        """What `decider_config.json` says of answers in this precision; an explicit temperature overrides it."""
+        return self._stack.calibration
+
+    @property
     def picks(self) -> tuple[Pick, ...]:
         """Every automatic choice with its reason, as `decider doctor` shows them."""
         return self._stack.picks
@@ -163,15 +154,22 @@ class Decider:
         temperature: float | None = None,
         permutations: int | None = None,
         truncate: bool | None = None,
+        error_rate: float | None = None,
     ) -> Answers:
         """Answer `questions` (id → Choice, Score, Noul or a wire question) about `state` (text or JSON).
 
         Independent questions never see each other; with `independent=False` they share one row, and later ones read the
-        text of earlier ones. `temperature` overrides the model's; `truncate` cuts a state over the cap and reports it.
-        With `permutations` above 1 each Choice is asked in so many rotations of its options, and the answer is the mean
-        of the probabilities (not of their logarithms), which takes away what the model prefers for its place.
+        text of earlier ones. `temperature` overrides the model's and switches its map of P(yes) off; `truncate` cuts a
+        state over the cap and reports it. With `permutations` above 1 each Choice is asked in so many rotations of its
+        options, and the answer is the mean of the probabilities (not of their logarithms), which takes away what the
+        model prefers for its place; a map of P(yes) comes after the mean.
+
+        `error_rate`, in (0, 1), adds a `Selection` to each answer: its prediction set, and whether to abstain. Raises
+        QuestionError where the model has no thresholds that hold for the request.
         """
-        request = make_request(state, questions, independent=independent, layout=layout, limits=self._limits)
+        request = make_request(
+            state, questions, independent=independent, layout=layout, error_rate=error_rate, limits=self._limits
+        )
         return self._answer([request], temperature=temperature, permutations=permutations, truncate=truncate)[0]
 
     def answer(self, request: Request) -> Answers:
@@ -188,6 +186,7 @@ class Decider:
         temperature: float | None = None,
         permutations: int | None = None,
         truncate: bool | None = None,
+        error_rate: float | None = None,
     ) -> list[Answers]:
         """`ask` for each of `states`, in order. Every state is checked before the first one runs; [] gives []."""
         if isinstance(states, (str, bytes, Mapping)) or not isinstance(states, Sequence):
@@ -198,7 +197,14 @@ class Decider:
         for index, state in enumerate(states):
             with located("states", index):
                 requests.append(
-                    make_request(state, questions, independent=independent, layout=layout, limits=self._limits)
+                    make_request(
+                        state,
+                        questions,
+                        independent=independent,
+                        layout=layout,
+                        error_rate=error_rate,
+                        limits=self._limits,
+                    )
                 )
         return self._answer(requests, temperature=temperature, permutations=permutations, truncate=truncate)
 
@@ -223,6 +229,20 @@ class Decider:
         """
         return self._answer([parse_plain(context, questions, independent=independent, limits=self._limits)])[0]
 
+    def raw(self, requests: Sequence[Request]) -> list[dict[str, RawAnswer]]:
+        """What the model says of each request's questions before any calibration: no temperature, no map, no selection.
+
+        Every Choice is asked in its own order alone, whatever `permutations` is. All requests are checked, and their
+        rows scored together. Raises as `ask` does.
+        """
+        built = []
+        for index, request in enumerate(requests):
+            with located("requests", index):
+                layout = self._layout_of(request)
+                built.append(self._stack.builder.build(request, layout=layout, truncate=self._settings.truncate))
+        scores = iter(self._engine.score([row for one in built for row in one.rows]))
+        return [_raw_answers(one, [next(scores) for _ in one.rows]) for one in built]
+
     def _answer(
         self,
         requests: Sequence[Request],
@@ -240,8 +260,21 @@ class Decider:
         for index, request in enumerate(requests):
             with located(*(("states", index) if len(requests) > 1 else ())):
                 layout = self._layout_of(request)
+                selector = selector_for(
+                    request,
+                    self.calibration,
+                    layout=layout.name,
+                    permutations=n_orders,
+                    overridden=override is not None,
+                )
                 askings = [Rotation(request, dict.fromkeys(request.questions, 0)), *rotations(request, n_orders)]
-                asked.append([self._lay_out(asking, layout, override, truncate=cut) for asking in askings])
+                asked.append(
+                    _Asked(
+                        [self._lay_out(asking, layout, override, truncate=cut) for asking in askings],
+                        self.calibration.noul_map if override is None else None,
+                        selector,
+                    )
+                )
         return self._run(asked)
 
     def _lay_out(self, asking: Rotation, layout: Layout, override: float | None, *, truncate: bool) -> _LaidOut:
@@ -262,35 +295,19 @@ class Decider:
             for slot in slots:
                 n_options = built.rows[slot.row].n_options[slot.index]
                 spread[slot.row][slot.index] = override or temperature_for(
-                    self._stack.config, kind=kind, n_options=n_options, schema_first=layout.schema_first
+                    self.calibration.temperatures, kind=kind, n_options=n_options, schema_first=layout.schema_first
                 )
         return spread
 
-    def _run(self, asked: Sequence[Sequence[_LaidOut]]) -> list[Answers]:
+    def _run(self, asked: Sequence[_Asked]) -> list[Answers]:
         """Score the rows of all askings of all requests at once, which fills batches, and read the answers."""
-        every = [one for askings in asked for one in askings]
+        every = [one for request in asked for one in request.askings]
         rows = [row for one in every for row in one.built.rows]
         scores = iter(self._engine.score(rows, [row for one in every for row in one.temperatures]))
-        return [self._read(askings, [[next(scores) for _ in one.built.rows] for one in askings]) for askings in asked]
-
-    def _read(self, askings: Sequence[_LaidOut], scores: Sequence[Sequence[Sequence[Float64Array]]]) -> Answers:
-        """The answers to the first asking, each averaged over all in which its question stands."""
-        request = askings[0].asking.request
-        answers = {}
-        for question_id, question in request.questions.items():
-            asked = [
-                (one, _distribution(own, one.built.places[question_id]))
-                for one, own in zip(askings, scores, strict=True)
-                if question_id in one.built.places
-            ]
-            shares = [one.asking.back(question_id, distribution.tolist()) for one, distribution in asked]
-            answers[question_id] = read_answer(
-                question,
-                np.mean(shares, axis=0).tolist(),
-                truncated=any(question_id in one.built.truncated for one, _ in asked),
-            )
-        rows = [row for one in askings for row in one.built.rows]
-        return Answers(answers, self.name, input_tokens(rows, askings[0].layout))
+        return [
+            request.read([[next(scores) for _ in one.built.rows] for one in request.askings], self.name)
+            for request in asked
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +319,50 @@ class _LaidOut:
     layout: Layout
     temperatures: list[list[float]]
     """One a slot of each row, in the rows' order."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One request, ready to be scored, and how its scores are read."""
+
+    askings: Sequence[_LaidOut]
+    noul_map: PlattMap | IsotonicMap | None
+    selector: Selector | None
+
+    def read(self, scores: Sequence[Sequence[Sequence[Float64Array]]], model: str) -> Answers:
+        """The answers to the first asking, each averaged over all in which its question stands, then mapped."""
+        request = self.askings[0].asking.request
+        answers = {}
+        for question_id, question in request.questions.items():
+            asked = [
+                (one, _distribution(own, one.built.places[question_id]))
+                for one, own in zip(self.askings, scores, strict=True)
+                if question_id in one.built.places
+            ]
+            shares = [one.asking.back(question_id, distribution.tolist()) for one, distribution in asked]
+            mean: list[float] = np.mean(shares, axis=0).tolist()
+            if isinstance(question, Noul) and self.noul_map is not None:
+                p_yes = float(noul_mapped(mean[YES], self.noul_map))
+                mean = [1 - p_yes, p_yes]
+            answers[question_id] = read_answer(
+                question,
+                mean,
+                truncated=any(question_id in one.built.truncated for one, _ in asked),
+                selection=None if self.selector is None else self.selector.select(question, mean),
+            )
+        rows = [row for one in self.askings for row in one.built.rows]
+        return Answers(answers, model, input_tokens(rows, self.askings[0].layout))
+
+
+def _raw_answers(built: Rows, scores: Sequence[Sequence[Float64Array]]) -> dict[str, RawAnswer]:
+    raw = {}
+    for question_id, slots in built.places.items():
+        logs = [scores[slot.row][slot.index] for slot in slots]
+        isolated = len(logs) > 1
+        logits = np.array([log[YES] - log[NO] for log in logs]) if isolated else logs[0] if logs else np.zeros(1)
+        longest = max((len(built.rows[slot.row].ids) for slot in slots), default=0)
+        raw[question_id] = RawAnswer(logits, isolated, longest)
+    return raw
 
 
 def _distribution(scores: Sequence[Sequence[Float64Array]], slots: Sequence[Slot]) -> Float64Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -33,6 +34,7 @@ from decider.run.reference import ReferenceExecutor
 from decider.run.stats import ReferenceReport
 from decider.run.variant import check_options
 from decider.settings import Settings
+from decider.tokens.calibration import Calibration
 from decider.tokens.chat import ChatFrame, chat_frame
 from decider.tokens.config import DeciderConfig, load_config
 from decider.tokens.labels import LabelTable, label_table
@@ -74,10 +76,14 @@ class Stack:
 
     folder: ModelFolder
     config: DeciderConfig
+    calibration: Calibration
+    dtype_key: str
+    """The entry of `x_calibration` that answers are calibrated by, where it has one."""
     layout: Layout
     builder: RowBuilder
     chat_fault: str | None
     """Why this model has no chat layout, or None if it has one."""
+    executor_name: str
     executor: Executor
     picks: tuple[Pick, ...]
 
@@ -171,7 +177,7 @@ def open_model(settings: Settings, say: Say) -> OpenModel:
     folder = resolve(settings.model, gguf_file=settings.gguf_file, cache=cache_dir(), say=say)
     refusal = None if settings.executor in ("reference", "grid") else why_no_backbone(folder)
     chosen = choose_executor(settings.executor, device.value, options=options, refusal=refusal)
-    config = load_config(folder.path)
+    config = load_config(folder.path, None if settings.decider_config is None else Path(settings.decider_config))
     for warning in config.warnings:
         say(warning)
     layout_pick = default_layout(settings, config)
@@ -218,4 +224,15 @@ def assemble(settings: Settings, say: Say) -> Stack:
     report = executor.describe()
     chosen = (opened.attention,) if isinstance(report, ReferenceReport) else report.picks
     picks = (*opened.picks, Pick(opened.executor.name, str(report), opened.executor.reason), *chosen)
-    return Stack(opened.folder, config.for_dtype(key), opened.layout, builder, opened.chat_fault, executor, picks)
+    return Stack(
+        folder=opened.folder,
+        config=config,
+        calibration=config.for_dtype(key),
+        dtype_key=key,
+        layout=opened.layout,
+        builder=builder,
+        chat_fault=opened.chat_fault,
+        executor_name=opened.executor.value,
+        executor=executor,
+        picks=picks,
+    )

@@ -46,8 +46,11 @@ class Settings:
     """Run the grid's large linear layers in e4m3; Hopper and later only."""
     layout: str | None = None
     """`plain`, `chat`, `plain_schema_first` or `chat_schema_first`; None follows the model's `decider_config.json`."""
+    decider_config: str | None = None
+    """The path of a `decider_config.json` that is read in place of the model folder's. Its variable is
+    `DECIDER_DECIDER_CONFIG`; `DECIDER_CONFIG` names the file of settings."""
     temperature: float | None = None
-    """Overrides every temperature of the model's configuration."""
+    """Overrides every temperature of the model's configuration, and switches its other calibration off."""
     permutations: int = 1
     """In how many orders of its options each Choice is asked; the probabilities are averaged."""
     truncate: bool = False
@@ -59,7 +62,8 @@ class Settings:
 
 SETTING_TYPES: Mapping[str, type] = {
     "model": str, "gguf_file": str, "device": str, "executor": str, "dtype": str, "compile": bool, "fp8": bool,
-    "layout": str, "temperature": float, "permutations": int, "truncate": bool, "max_state_tokens": int,
+    "layout": str, "decider_config": str, "temperature": float, "permutations": int, "truncate": bool,
+    "max_state_tokens": int,
 }  # fmt: skip
 
 

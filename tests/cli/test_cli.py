@@ -174,11 +174,35 @@ def test_a_bad_request_is_one_line_before_torch_is_imported(body: str, said: str
         (["ask", "-", "--model", "no such model"], "no such model"),
         (["ask", "-", "--model", "smollm"], "did you mean 'smollm2'"),
         (["ask", "-", "--config", "nowhere.toml"], "nowhere.toml"),
+        (["ask", "-", "--error-rate", "often"], "often"),
         (["ask", "-", "--gguf-file", "x.gguf"], "x.gguf"),
     ],
 )
 def test_a_bad_option_is_one_line(arguments: list[str], said: str) -> None:
     assert_fault(decider(*arguments, stdin=json.dumps(GOOD)), said)
+
+
+@pytest.mark.parametrize("rate", ["0", "1", "nan"])
+def test_a_bad_error_rate_is_found_before_torch_is_imported(rate: str, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
+    done = decider("ask", "-", "--error-rate", rate, stdin=json.dumps(GOOD), PYTHONPATH=str(tmp_path))
+    assert_fault(done, "error_rate is")
+
+
+def test_sets_and_abstention_are_shown(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    fitted = {"n": 9, "error_rates": [0.1], "set_thresholds": [1.0], "accept": [None]}
+    selective = {"layout": "plain", "permutations": 1, "risk_confidence": 0.9, "choice": fitted, "noul": fitted}
+    config = tmp_path / "calibrated.json"
+    config.write_text(json.dumps({"x_calibration": {"fp32": {"selective": selective}}}))
+    asked = {"q": {"type": "noul", "question": "x"}, "c": {"type": "choice", "options": ["a\u001b", "b" * 60]}}
+    options = ["--model", str(tiny_folder("llama")), "--dtype", "float32", "--decider-config", str(config)]
+    done = decider("ask", "-", *options, "--error-rate", "0.2", stdin=json.dumps({"state": "x", "questions": asked}))
+    assert done.returncode == 0, done.stderr
+    assert "at error rate 0.2: no, yes  (abstain)" in done.stdout
+    assert f"at error rate 0.2: a\\x1b, {'b' * 47}… (abstain)" in " ".join(done.stdout.split())
+    response = json.loads(decider("ask", "-", "--json", *options, stdin=json.dumps({**GOOD, "error_rate": 0.3})).stdout)
+    assert response["answers"]["q"]["x_prediction_set"] == [False, True]
+    assert "at error rate" not in decider("ask", "-", *options, stdin=json.dumps(GOOD)).stdout
 
 
 @pytest.mark.parametrize("temperature", ["0", "-1", "nan", "inf"])

@@ -12,6 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "decider"
 ORDER = (
+    "version",
     "errors",
     "settings",
     "questions",
@@ -21,12 +22,17 @@ ORDER = (
     "model",
     "backbone",
     "read",
+    "decisions",
+    "selective",
     "run",
     "engine",
     "assembly",
     "verify",
     "bench",
     "api",
+    "calibrate",
+    "evaluate",
+    "data",
     "cli",
 )
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

@@ -46,6 +46,7 @@ def test_a_false_argument_overrides_a_true_variable() -> None:
         ({"DECIDER_TRUNCATE": "maybe"}, "DECIDER_TRUNCATE is 'maybe'"),
         ({"DECIDER_TEMPERATURE": "hot"}, "must be a number"),
         ({"DECIDER_MAX_STATE_TOKENS": "1.5"}, "must be a whole number"),
+        ({"DECIDER_DECIDER_CONFIG": ""}, "setting 'decider_config' is empty"),
         ({"DECIDER_MODEL": ""}, "setting 'model' is empty"),
         ({"DECIDER_MAX_STATE_TOKENS": "0"}, "at least 1"),
         ({"DECIDER_CONFIG": "/nowhere/decider.toml"}, "cannot read the settings file"),

@@ -32,16 +32,18 @@ class _OneLineParser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser; each subcommand stores its function as `run`."""
-    from decider.cli import ask, bench, doctor, models, verify
+    from decider.cli import ask, bench, calibrate, data, doctor, eval, models, verify  # noqa: A004 - the command's name
 
     parser = _OneLineParser(prog="decider", description="Typed decisions with probabilities, in one forward pass.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (ask, models, doctor, verify, bench):
+    for module in (ask, models, doctor, verify, bench, calibrate, data, eval):
         module.add(commands)
     return parser
 
 
-MODEL_OPTIONS = ("model", "gguf_file", "device", "executor", "dtype", "compile", "fp8", "layout", "config")
+MODEL_OPTIONS = (
+    "model", "gguf_file", "device", "executor", "dtype", "compile", "fp8", "layout", "decider_config", "config"
+)  # fmt: skip
 
 
 def add_model_options(
@@ -63,6 +65,9 @@ def add_model_options(
         "--fp8", action="store_true", default=None, help="with --executor grid, Hopper and later: large layers in e4m3"
     )
     parser.add_argument("--layout", choices=LAYOUT_NAMES, help="how the prompt is laid out")
+    parser.add_argument(
+        "--decider-config", metavar="FILE", help="a decider_config.json to read in place of the model's own"
+    )
     parser.add_argument("--config", metavar="FILE", help="a TOML file of settings")
 
 
@@ -91,10 +96,10 @@ def settings_with_executor(parsed: argparse.Namespace, *, executors: Sequence[st
     return settings
 
 
-def check_json_file(path: Path | None) -> None:
-    """Raises ConfigError if --json names what cannot be written, before a run of minutes ends there."""
+def check_json_file(path: Path | None, option: str = "--json") -> None:
+    """Raises ConfigError if `option` names what cannot be written, before a run of minutes ends there."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise ConfigError(f"--json {str(path)!r:.120} cannot be written; name a file in a folder that is there")
+        raise ConfigError(f"{option} {str(path)!r:.120} cannot be written; name a file in a folder that is there")
 
 
 def say(line: str) -> None:

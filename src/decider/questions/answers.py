@@ -17,6 +17,26 @@ from decider.questions.types import Choice, Question, Score
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """What calibrated thresholds make of an answer at the `error_rate` that was asked for."""
+
+    error_rate: float
+    prediction_set: tuple[str, ...] | tuple[int, ...] | tuple[bool, ...]
+    """Option names, levels, or booleans in the order asked, the answer's own among them. Over questions exchangeable
+    with the calibration's, the right one is missing at most at `error_rate`."""
+    abstain: bool
+    """Whether the answer is better not used: of those that are, at most a share `error_rate` is wrong."""
+
+    def to_wire(self) -> dict[str, object]:
+        """The fields that an answer on the wire has more."""
+        return {
+            "x_error_rate": self.error_rate,
+            "x_prediction_set": list(self.prediction_set),
+            "x_abstain": self.abstain,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class ChoiceAnswer:
     """The likeliest option's name, and every option's probability in the order asked."""
 
@@ -26,6 +46,8 @@ class ChoiceAnswer:
     probabilities: Mapping[str, float]
     truncated: bool
     """The model saw only the start of the state."""
+    selection: Selection | None = None
+    """Only where an error rate was asked for."""
 
     @property
     def p_max(self) -> float:
@@ -60,6 +82,8 @@ class ScoreAnswer:
     probabilities: tuple[float, ...]
     truncated: bool
     """The model saw only the start of the state."""
+    selection: Selection | None = None
+    """Only where an error rate was asked for."""
 
     @property
     def p_max(self) -> float:
@@ -90,6 +114,8 @@ class NoulAnswer:
     noul: float
     truncated: bool
     """The model saw only the start of the state."""
+    selection: Selection | None = None
+    """Only where an error rate was asked for."""
 
     @property
     def p_max(self) -> float:
@@ -109,7 +135,9 @@ class NoulAnswer:
 Answer: TypeAlias = ChoiceAnswer | ScoreAnswer | NoulAnswer
 
 
-def read_answer(question: Question, probabilities: Sequence[float], *, truncated: bool) -> Answer:
+def read_answer(
+    question: Question, probabilities: Sequence[float], *, truncated: bool, selection: Selection | None = None
+) -> Answer:
     """The answer to `question` from its distribution: one probability an option or level, (no, yes) for a Noul."""
     # In [0, 1] but for the last bits of a softmax; a NaN fails here too.
     assert all(-1e-6 <= p <= 1 + 1e-6 for p in probabilities), probabilities
@@ -117,15 +145,20 @@ def read_answer(question: Question, probabilities: Sequence[float], *, truncated
     shares = tuple(clamp(p) for p in probabilities)
     if isinstance(question, Choice):
         by_name = dict(zip(question.names, shares, strict=True))
-        return ChoiceAnswer(question.names[argmax(shares)], choice_confidence(shares), by_name, truncated)
+        return ChoiceAnswer(question.names[argmax(shares)], choice_confidence(shares), by_name, truncated, selection)
     if isinstance(question, Score):
         levels = question.levels
         assert len(levels) == len(shares), (len(levels), len(shares))
         score = clamp(math.fsum(level * p for level, p in enumerate(shares)), high=len(levels) - 1)
-        return ScoreAnswer(score, argmax(shares), score_confidence(shares), levels, shares, truncated)
+        return ScoreAnswer(score, argmax(shares), score_confidence(shares), levels, shares, truncated, selection)
     _, yes = shares
-    return NoulAnswer(yes, truncated)
+    return NoulAnswer(yes, truncated, selection)
 
 
 def _ours(answer: Answer) -> dict[str, object]:
-    return {"x_p_max": answer.p_max, "x_certainty": answer.certainty, "x_truncated": answer.truncated}
+    return {
+        "x_p_max": answer.p_max,
+        "x_certainty": answer.certainty,
+        "x_truncated": answer.truncated,
+        **(answer.selection.to_wire() if answer.selection else {}),
+    }

@@ -36,6 +36,8 @@ class Request:
     """One of `LAYOUT_NAMES`; None follows the model."""
     model: str | None
     """The model's name as asked for; None where the caller names none."""
+    error_rate: float | None
+    """In (0, 1): ask for prediction sets and abstention at it; None asks for neither."""
 
 
 def make_request(
@@ -45,6 +47,7 @@ def make_request(
     independent: bool = True,
     layout: str | None = None,
     model: str | None = None,
+    error_rate: float | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Request:
     """Check and render a request. `state` is text, a mapping or a list; a question is typed, or a mapping of the wire.
@@ -57,7 +60,19 @@ def make_request(
         independent=_flag(independent),
         layout=None if layout is None else _layout(layout),
         model=None if model is None else _name(model),
+        error_rate=None if error_rate is None else check_error_rate(error_rate),
     )
+
+
+def check_error_rate(value: object) -> float:
+    """`value` as a float. Raises SchemaError unless it is a number above 0 and below 1 (a boolean is none)."""
+    # NaN fails both comparisons.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
+        raise SchemaError(
+            f"error_rate is {show(value)}; it must be a number above 0 and below 1, for example 0.05",
+            loc=("error_rate",),
+        )
+    return float(value)
 
 
 def check_questions(questions: object, limits: Limits) -> Mapping[object, object]:

@@ -19,7 +19,7 @@ from decider.questions.request import Request, check_questions, make_request
 from decider.questions.state import render_json
 from decider.questions.types import Question
 
-_OPTIONAL = ("independent", "layout", "model")
+_OPTIONAL = ("independent", "layout", "model", "error_rate")
 
 MODEL_ALIAS = "jev-latest"
 """The name present clients ask for; it means the model that is served, whatever it is."""
@@ -27,7 +27,7 @@ MODEL_ALIAS = "jev-latest"
 
 def parse_request(body: bytes | str | Mapping[str, object], limits: Limits) -> Request:
     """A wire request, as JSON or as the mapping it stands for: `state`, `questions`, and optionally `independent`
-    (default true), `layout` and `model`.
+    (default true), `layout`, `model` and `error_rate`.
 
     Raises TooLargeError, SchemaError, or QuestionError, with the path inside the request.
     """

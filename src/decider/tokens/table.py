@@ -10,6 +10,7 @@ import difflib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeGuard, cast
 
 from decider.errors import ConfigError
 from decider.questions.faults import show
@@ -29,8 +30,8 @@ class Table:
             raise self.fault(key, "true or false")
         return value
 
-    def text(self, key: str, *, default: str) -> str:
-        """A string that is not empty."""
+    def text(self, key: str, *, default: str | None = None) -> str:
+        """A string that is not empty; without a `default` the key must be there."""
         value = self.entries.get(key, default)
         if not isinstance(value, str) or not value:
             raise self.fault(key, "a string that is not empty")
@@ -39,8 +40,7 @@ class Table:
     def number(self, key: str, *, default: float | None = None) -> float:
         """A finite number; without a `default` the key must be there."""
         value = self.entries.get(key, default)
-        # An integer of JSON may be too large for `math.isfinite`.
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
+        if not _is_number(value):
             raise self.fault(key, "a finite number")
         return float(value)
 
@@ -50,6 +50,33 @@ class Table:
         if value <= 0:
             raise self.fault(key, "a finite number above 0")
         return value
+
+    def whole(self, key: str, *, most: int = sys.maxsize) -> int:
+        """A whole number from 1 to `most`; the key must be there."""
+        value = self.entries.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise self.fault(key, "a whole number from 1 on" if most == sys.maxsize else f"a whole number, 1 to {most}")
+        return value
+
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """Finite numbers, at least one; the key must be there."""
+        numbers = self.numbers_or_nulls(key)
+        for index, number in enumerate(numbers):
+            if number is None:
+                raise self._element_fault(key, index, None, "a finite number")
+        return cast("tuple[float, ...]", numbers)
+
+    def numbers_or_nulls(self, key: str) -> tuple[float | None, ...]:
+        """Finite numbers, or None for null; at least one; the key must be there."""
+        value = self.entries.get(key)
+        if not isinstance(value, list) or not value:
+            raise self.fault(key, "a list that is not empty")
+        numbers: list[float | None] = []
+        for index, element in enumerate(value):
+            if element is not None and not _is_number(element):
+                raise self._element_fault(key, index, element, "a finite number")
+            numbers.append(None if element is None else float(element))
+        return tuple(numbers)
 
     def object(self, key: str, *, allowed: tuple[str, ...] | None = None) -> Table | None:
         """The object at `key`, None where that is absent or null. Its keys must be among `allowed`, if given."""
@@ -73,6 +100,14 @@ class Table:
         """The error for the value at `key`; `allowed` says what it must be."""
         value = show(self.entries[key]) if key in self.entries else "missing"
         return ConfigError(f"{self.where}: {key} is {value}; it must be {allowed}")
+
+    def _element_fault(self, key: str, index: int, element: JsonValue, allowed: str) -> ConfigError:
+        return ConfigError(f"{self.where}: {key}: element {index} is {show(element)}; it must be {allowed}")
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    # An integer of JSON may be too large for `math.isfinite`.
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _hint(name: str, known: tuple[str, ...]) -> str:

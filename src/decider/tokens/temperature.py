@@ -1,4 +1,4 @@
-"""Which of a config's temperatures an answer gets.
+"""Which of the given temperatures an answer gets.
 
 It refuses to know explicit overrides: a caller who gives a temperature does not ask here. Trap: schema-first
 layouts inherit the temperatures by type, but never those by options.
@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from decider.tokens.config import DeciderConfig
+from decider.tokens.calibration import Temperatures
 
 
 def temperature_for(
-    config: DeciderConfig, *, kind: Literal["choice", "noul", "score"], n_options: int, schema_first: bool
+    given: Temperatures, *, kind: Literal["choice", "noul", "score"], n_options: int, schema_first: bool
 ) -> float:
     """The temperature (above 0) for one answer slot.
 
     State first: by options, else by type, else `temperature`. Schema first: its own map by type, else
     `temperature_schema_first`, else the state-first value of the type. A raw checkpoint answers at 1.0.
     """
-    given = config.temperatures
     by_type = given.by_type.get(kind, given.plain)
     if schema_first:
         fallback = by_type if given.schema_first is None else given.schema_first

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decider.questions.answers import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer, read_answer
+from decider.questions.answers import Answer, ChoiceAnswer, NoulAnswer, ScoreAnswer, Selection, read_answer
 from decider.questions.types import Choice, Noul, Question, Score
 
 
@@ -113,6 +113,22 @@ def test_rounding_is_clamped(above: float) -> None:
 def test_answers_can_be_pickled_and_taken_apart(answer: Answer) -> None:
     assert pickle.loads(pickle.dumps(answer)) == answer
     assert type(answer)(**dataclasses.asdict(answer)) == answer
+
+
+@pytest.mark.parametrize(
+    ("question", "chosen", "written"),
+    [
+        (Choice("x", ["b", "a"]), ("a",), ["a"]),
+        (Score("x", ["low", "high"]), (0, 1), [0, 1]),
+        (Noul("x"), (False, True), [False, True]),
+    ],
+)
+def test_a_selection_is_ours_on_the_wire(question: Question, chosen: Any, written: list[object]) -> None:
+    plain = read_answer(question, [0.25, 0.75], truncated=False)
+    answer = read_answer(question, [0.25, 0.75], truncated=False, selection=Selection(0.1, chosen, True))
+    added = {"x_error_rate": 0.1, "x_prediction_set": written, "x_abstain": True}
+    assert answer.to_wire() == plain.to_wire() | added
+    assert dataclasses.replace(answer, selection=None) == plain
 
 
 @pytest.mark.parametrize("probabilities", [[1.0], [0.5, 0.25, 0.25], [math.nan, 1.0], [0.2, 0.2], [1.5, -0.5]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -69,6 +70,11 @@ NOUL = {"q": Noul("x")}
         ),
         ({"questions": {"q": Noul("x" * 60)}}, TooLargeError, ("questions", "q"), "max_question_bytes"),
         ({"questions": {"q" * 99: Noul("x" * 60)}}, TooLargeError, ("questions", "q" * 60 + "…"), "max_question_bytes"),
+        ({"error_rate": 0}, SchemaError, ("error_rate",), "error_rate is 0; it must be a number above 0 and below 1"),
+        ({"error_rate": 1.0}, SchemaError, ("error_rate",), "error_rate is 1.0"),
+        ({"error_rate": math.nan}, SchemaError, ("error_rate",), "error_rate is nan"),
+        ({"error_rate": False}, SchemaError, ("error_rate",), "error_rate is False"),
+        ({"error_rate": 10**400}, SchemaError, ("error_rate",), "error_rate is an int"),
         ({"independent": 1}, SchemaError, ("independent",), "independent is 1"),
         ({"layout": "chat_schema"}, SchemaError, ("layout",), "did you mean 'chat_schema_first'"),
         ({"layout": ["chat"]}, SchemaError, ("layout",), "unknown layout a list"),

@@ -64,7 +64,12 @@ def test_a_full_request() -> None:
         },
         LIMITS,
     )
-    assert request == Request('{"a": [1]}', {"q": Noul("x")}, False, "plain_schema_first", "jev-latest")
+    assert request == Request('{"a": [1]}', {"q": Noul("x")}, False, "plain_schema_first", "jev-latest", None)
+
+
+def test_an_error_rate_is_asked_for() -> None:
+    wire = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "x"}}, "error_rate": 0.05}
+    assert parse_request(json.dumps(wire), LIMITS) == make_request("x", {"q": Noul("x")}, error_rate=0.05)
 
 
 def test_text_bytes_and_mapping_are_one_request() -> None:
@@ -161,6 +166,10 @@ ASKED = {"q": {"type": "noul", "instructions": "x"}}
         ({"state": "s", "questions": ASKED, "independent": "no"}, SchemaError, ("independent",), "independent is 'no'"),
         ({"state": "s", "questions": ASKED, "independent": None}, SchemaError, ("independent",), "independent is null"),
         ({"state": "s", "questions": ASKED, "layout": "poem"}, SchemaError, ("layout",), "unknown layout 'poem'"),
+        ({"state": "s", "questions": ASKED, "error_rate": None}, SchemaError, ("error_rate",), "error_rate is null"),
+        ({"state": "s", "questions": ASKED, "error_rate": "0.1"}, SchemaError, ("error_rate",), "error_rate is '0.1'"),
+        ({"state": "s", "questions": ASKED, "error_rate": True}, SchemaError, ("error_rate",), "error_rate is True"),
+        ({"state": "s", "questions": ASKED, "error_rate": 1}, SchemaError, ("error_rate",), "above 0 and below 1"),
         ({"state": "s", "questions": ASKED, "layout": None}, SchemaError, ("layout",), "layout is null"),
         ({"state": "s", "questions": ASKED, "model": 5}, SchemaError, ("model",), "model is 5"),
         ({"state": "s", "questions": ASKED, "model": None}, SchemaError, ("model",), "model is null"),

@@ -9,7 +9,8 @@ import pytest
 
 from decider.errors import ConfigError
 from decider.questions.jsontext import JsonValue
-from decider.tokens.config import CONFIG_NAME, DeciderConfig, OptionTemperature, Temperatures, load_config
+from decider.tokens.calibration import Calibration, OptionTemperature, PlattMap, Temperatures
+from decider.tokens.config import CONFIG_NAME, DeciderConfig, load_config
 
 
 def write(folder: Path, content: object) -> Path:
@@ -37,7 +38,10 @@ def test_the_defaults_are_the_documented_ones() -> None:
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
-    calibration: dict[str, dict[str, JsonValue]] = {"fp8": {"temperature": 1.5}, "bf16": {}}
+    calibration: dict[str, dict[str, JsonValue]] = {
+        "fp8": {"temperature": 1.5, "noul_platt": {"a": 2, "b": 0}},
+        "bf16": {},
+    }
     content = {
         "version": "2b",
         "release_date": "2026-01-02",
@@ -66,15 +70,15 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         schema_first=True,
         schema_first_trained=True,
         images=True,
-        x_calibration={"fp8": Temperatures(1.5), "bf16": Temperatures()},
+        x_calibration={"fp8": Calibration(Temperatures(1.5), PlattMap(2.0, 0.0)), "bf16": Calibration()},
     )
 
 
 def test_a_dtype_has_its_own_temperatures_and_unknown_keys_are_named(tmp_path: Path) -> None:
     content = {"temperature": 2, "x_calibration": {"fp32": {"temprature": 1, "temperature": 5, "platt": [1, 2]}}}
     config = load_config(write(tmp_path, content))
-    assert config.for_dtype("fp32").temperatures == Temperatures(5.0)
-    assert config.for_dtype("bf16").temperatures == Temperatures(2.0)
+    assert config.for_dtype("fp32") == Calibration(Temperatures(5.0))
+    assert config.for_dtype("bf16") == Calibration(Temperatures(2.0))
     assert [("temprature" in line, "no effect" in line) for line in config.warnings] == [(True, True), (False, True)]
 
 
@@ -165,6 +169,14 @@ def test_a_file_that_is_there_but_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / CONFIG_NAME).symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path)
+
+
+def test_a_file_that_is_named_stands_in_for_the_folders(tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('{"version": "other"}', encoding="utf-8")
+    assert load_config(write(tmp_path, {"version": "own"}), other).version == "other"
+    with pytest.raises(ConfigError, match=r"nowhere\.json cannot be read.*name a readable decider_config\.json"):
+        load_config(tmp_path, tmp_path / "nowhere.json")
 
 
 def test_unknown_keys_are_warned_about(tmp_path: Path) -> None:

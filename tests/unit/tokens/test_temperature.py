@@ -7,15 +7,14 @@ from typing import Literal
 
 import pytest
 
-from decider.tokens.config import DeciderConfig, OptionTemperature, Temperatures
+from decider.tokens.calibration import OptionTemperature, Temperatures
 from decider.tokens.temperature import temperature_for
 
 Kind = Literal["choice", "noul", "score"]
 
 
 def of(temperatures: Temperatures, kind: Kind, n_options: int = 3, *, schema_first: bool = False) -> float:
-    config = DeciderConfig(temperatures=temperatures)
-    return temperature_for(config, kind=kind, n_options=n_options, schema_first=schema_first)
+    return temperature_for(temperatures, kind=kind, n_options=n_options, schema_first=schema_first)
 
 
 @pytest.mark.parametrize("schema_first", [False, True])

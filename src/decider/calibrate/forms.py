@@ -1,0 +1,123 @@
+"""The forms a temperature may take, all fitted on the same decisions, whole or without one fold.
+
+It refuses to know which form is better. Trap: what a form is made of (the types that have a temperature of their own)
+is settled on all decisions; if folds settled it, each would compare other forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from decider.calibrate.apply import option_counts, temperatures_at
+from decider.calibrate.likelihood import Likelihood, likelihood
+from decider.calibrate.temperatures import Fitted, FittedLine, fit_line, fit_scalar
+from decider.decisions import KINDS, Decisions, Float64Array, IntArray
+from decider.tokens.calibration import Temperatures
+
+LEAST_OF_TYPE = 100
+"""Decisions of a type for a temperature of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedForm:
+    """One form, and the fits it is made of, by what they are for: "all", a type, or "options"."""
+
+    temperatures: Temperatures
+    parts: Mapping[str, Fitted | FittedLine]
+
+    def temperature(self, what: str) -> float:
+        """The one that was fitted for "all", or for a type."""
+        part = self.parts[what]
+        assert isinstance(part, Fitted), part
+        return part.temperature
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers were fitted."""
+        return sum(2 if isinstance(part, FittedLine) else 1 for part in self.parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """N decisions, ready to be fitted again and again; columns are [N]."""
+
+    likelihood: Likelihood
+    kind: IntArray
+    counts: IntArray
+    """As `option_counts`."""
+    fold: IntArray
+    own_types: tuple[int, ...]
+    """Types with a temperature of their own in the form by type; without any there is no such form."""
+    schema_first: bool
+    """Of which layouts the decisions are, and so which temperatures are fitted."""
+
+    def at(self, temperatures: Temperatures) -> Float64Array:
+        """[N]: the temperature of each decision."""
+        return temperatures_at(temperatures, self.kind, self.counts, schema_first=self.schema_first)
+
+    def fit(self) -> dict[str, FittedForm]:
+        """Fitted on all: `scalar`, `by_type` where types differ, `by_options` where counts do and the layout has it."""
+        return self._fit(np.arange(len(self.kind)), {})
+
+    def fit_without(self, held: int, whole: Mapping[str, FittedForm]) -> dict[str, FittedForm]:
+        """The same on the decisions of all folds but one, which is near what was fitted on all."""
+        return self._fit(np.flatnonzero(self.fold != held), whole)
+
+    def _fit(self, rows: IntArray, near: Mapping[str, FittedForm]) -> dict[str, FittedForm]:
+        data = self.likelihood.take(rows)
+        scalar = fit_scalar(data, near["scalar"].temperature("all") if near else None)
+        forms = {"scalar": FittedForm(self._given(scalar.temperature, {}), {"all": scalar})}
+        if self.own_types:
+            forms["by_type"] = self._by_type(data, self.kind[rows], scalar, near.get("by_type"))
+        if not self.schema_first and np.ptp(self.counts) > 0:
+            forms["by_options"] = self._by_options(data, self.counts[rows], scalar, near.get("by_options"))
+        return forms
+
+    def _by_type(self, data: Likelihood, kind: IntArray, scalar: Fitted, near: FittedForm | None) -> FittedForm:
+        own = {}
+        for code in self.own_types:
+            rows = np.flatnonzero(kind == code)
+            # All of a type may lie in the one fold that is held out.
+            if len(rows):
+                own[KINDS[code]] = fit_scalar(data.take(rows), None if near is None else near.temperature(KINDS[code]))
+        temperatures = {name: fitted.temperature for name, fitted in own.items()}
+        rest = {} if np.isin(self.kind, self.own_types).all() else {"all": scalar}
+        return FittedForm(self._given(scalar.temperature, temperatures), {**own, **rest})
+
+    def _by_options(self, data: Likelihood, counts: IntArray, scalar: Fitted, near: FittedForm | None) -> FittedForm:
+        least, most = int(counts.min()), int(counts.max())
+        if least == most:
+            # The other counts lie in the one fold that is held out.
+            return FittedForm(Temperatures(scalar.temperature), {"all": scalar})
+        before = None if near is None else near.temperatures.by_options
+        ends = (scalar.temperature, scalar.temperature) if before is None else (before.at(least), before.at(most))
+        fitted = fit_line(data, counts, ends)
+        return FittedForm(Temperatures(scalar.temperature, by_options=fitted.line), {"options": fitted})
+
+    def fixed(self, temperature: float) -> Temperatures:
+        """`temperature` for every decision."""
+        return self._given(temperature, {})
+
+    def _given(self, temperature: float, by_type: Mapping[str, float]) -> Temperatures:
+        frozen = MappingProxyType(dict(by_type))
+        if self.schema_first:
+            return Temperatures(schema_first=temperature, schema_first_by_type=frozen)
+        return Temperatures(temperature, frozen)
+
+
+def fitting(decisions: Decisions, fold: IntArray, *, schema_first: bool) -> Fitting:
+    """`decisions` in the `fold` [N] each is held out with, counted from 0."""
+    sizes = np.bincount(decisions.kind, minlength=len(KINDS))
+    several = np.count_nonzero(sizes) > 1
+    return Fitting(
+        likelihood=likelihood(decisions),
+        kind=decisions.kind,
+        counts=option_counts(decisions.n_options, decisions.isolated),
+        fold=fold,
+        own_types=tuple(np.flatnonzero(sizes >= LEAST_OF_TYPE).tolist()) if several else (),
+        schema_first=schema_first,
+    )

@@ -1,0 +1,108 @@
+"""Temperatures by the mean NLL: one for all, one a type, or one a count of options.
+
+Every decision weighs the same, whatever its type, task and number of options. It refuses to know which form is worth
+it; `fit` compares them held out. Trap: with every answer right the NLL falls until T is 0, with every one wrong until
+T is infinite; a fit that ends on a bound is no estimate, and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from decider.calibrate.likelihood import Likelihood
+from decider.calibrate.newton import minimise
+from decider.decisions import Float64Array, IntArray
+from decider.tokens.calibration import OptionTemperature
+
+BOUNDS = (0.05, 20.0)
+"""No fitted temperature lies outside."""
+LOWEST, HIGHEST = (math.log(bound) for bound in BOUNDS)
+NODES = np.linspace(LOWEST, HIGHEST, 13)
+"""Logarithms of the temperatures that are looked at first; 1 is in the middle."""
+FLAT = 1e-12
+"""Differences of a mean NLL that say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """One temperature."""
+
+    temperature: float
+    error: float
+    """Standard error of ln T (the sandwich estimate); infinite where the data say nothing of it, or on a bound."""
+    bound: bool
+    """Whether it lies on one of `BOUNDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLine:
+    """A temperature for each count of options."""
+
+    line: OptionTemperature
+    bound: bool
+    """Whether the temperature of the fewest or the most options lies on one of `BOUNDS`."""
+
+
+def fit_scalar(data: Likelihood, near: float | None = None) -> Fitted:
+    """The temperature of the least mean NLL, to 1e-6 and better; `data` is not empty.
+
+    The search starts `near` a temperature, else at the best of `NODES`: an NLL of isolated levels may have more than
+    one valley. 1 where every temperature is as good as another.
+    """
+    if near is None:
+        means = np.array([data.read(math.exp(-node)).nll.mean() for node in NODES])
+        if np.ptp(means) <= FLAT:
+            return Fitted(1.0, math.inf, bound=False)
+        # Of equals the one nearest to T = 1.
+        best = NODES[means <= means.min() + FLAT]
+        start = best[np.argmin(np.abs(best))]
+    else:
+        start = math.log(near)
+    slopes = bends = np.zeros(0)
+
+    def evaluate(x: Float64Array) -> tuple[float, Float64Array, Float64Array]:
+        nonlocal slopes, bends
+        beta = math.exp(-x[0])
+        curve = data.curve(beta)
+        # By ln T.
+        slopes, bends = -beta * curve.slope, beta * beta * curve.bend + beta * curve.slope
+        return float(curve.nll.mean()), slopes.mean(keepdims=True), bends.mean().reshape(1, 1)
+
+    log = float(minimise(evaluate, np.array([start]), np.array([LOWEST]), np.array([HIGHEST]))[0])
+    if log in (LOWEST, HIGHEST):
+        return Fitted(BOUNDS[log == HIGHEST], math.inf, bound=True)
+    bend = float(bends.sum())
+    return Fitted(math.exp(log), math.sqrt(float(slopes @ slopes)) / bend if bend > 0 else math.inf, bound=False)
+
+
+def fit_line(data: Likelihood, counts: IntArray, near: tuple[float, float]) -> FittedLine:
+    """T(n) = max(min, a + b · ln n) of the least mean NLL, near temperatures of the fewest and of the most options.
+
+    `counts` [N] are `option_counts`, at least two different ones. Both temperatures lie within `BOUNDS`, and the lower
+    one is `min`: a count that was not seen gets no temperature below those that were, and so T(n) > 0 for every n.
+    """
+    places = np.log(np.maximum(counts, 2))
+    first, last = float(places.min()), float(places.max())
+    assert first < last, first
+    share = (places - first) / (last - first)
+
+    def evaluate(x: Float64Array) -> tuple[float, Float64Array, Float64Array]:
+        # The ends' temperatures are e^x; between them T is linear in ln n.
+        ends = np.exp(x)
+        parts = np.stack([(1 - share) * ends[0], share * ends[1]])
+        beta = 1 / parts.sum(axis=0)
+        curve = data.curve(beta)
+        slope = -(beta**2) * curve.slope
+        bend = beta**4 * curve.bend + 2 * beta**3 * curve.slope
+        gradient = parts @ slope
+        hessian = (parts * bend) @ parts.T + np.diag(gradient)
+        return float(curve.nll.mean()), gradient / len(data), hessian / len(data)
+
+    ends = minimise(evaluate, np.log(near), np.full(2, LOWEST), np.full(2, HIGHEST))
+    bound = bool(np.isin(ends, (LOWEST, HIGHEST)).any())
+    low, high = (float(end) for end in np.clip(np.exp(ends), *BOUNDS))
+    b = (high - low) / (last - first)
+    return FittedLine(OptionTemperature(low - b * first, b, min(low, high)), bound)

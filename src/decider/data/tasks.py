@@ -1,0 +1,162 @@
+"""Every task of `decider data build eval`, in the order it is written.
+
+It refuses to read anything. Trap: figures of two builds compare only if a task's text stayed as it was; whoever changes
+one gives it another name.
+"""
+
+from __future__ import annotations
+
+from decider.data import injection, lexicons, reasoning, texts, tools
+from decider.data.items import Task
+from decider.data.sources import BASTION, BFCL, EVALS, TEXTBLOB, VADER
+
+MIT = "MIT"
+APACHE = "Apache-2.0"
+
+TASKS = (
+    Task(
+        "tool_choice",
+        ("choice",),
+        "2 to 10",
+        BFCL,
+        APACHE,
+        "which of the functions at hand serves a request",
+        (400, 400),
+        tools.tool_choice,
+    ),
+    Task(
+        "tool_routing",
+        ("choice",),
+        "8",
+        BFCL,
+        APACHE,
+        "which of eight unrelated functions serves a request",
+        (374, 400),
+        tools.tool_routing,
+    ),
+    Task(
+        "tool_fits",
+        ("noul",),
+        "yes, no",
+        BFCL,
+        APACHE,
+        "whether any function at hand serves a request",
+        (400, 400),
+        tools.tool_fits,
+    ),
+    Task("satire", ("noul",), "yes, no", EVALS, MIT, "whether a headline is satire", (400, 400), texts.satire),
+    Task(
+        "same_product",
+        ("noul",),
+        "yes, no",
+        EVALS,
+        MIT,
+        "whether two offers sell one product",
+        (220, 208),
+        texts.same_product,
+    ),
+    Task(
+        "occupation",
+        ("choice",),
+        "20",
+        EVALS,
+        MIT,
+        "which occupation a job title belongs to",
+        (400, 400),
+        texts.occupation,
+    ),
+    Task(
+        "radio_licence",
+        ("choice",),
+        "4",
+        EVALS,
+        "public domain",
+        "an exam question on radio",
+        (276, 308),
+        texts.radio_licence,
+    ),
+    Task("social", ("choice",), "3", EVALS, "CC BY 4.0", "what people do, want and feel", (400, 400), reasoning.social),
+    Task(
+        "qualitative",
+        ("choice",),
+        "2",
+        EVALS,
+        "CC BY 4.0",
+        "in which direction a quantity changes",
+        (400, 400),
+        reasoning.qualitative,
+    ),
+    Task(
+        "likelihood",
+        ("score",),
+        "3",
+        EVALS,
+        MIT,
+        "how a step changes an event's likelihood",
+        (670, 661),
+        reasoning.likelihood,
+    ),
+    Task(
+        "deduction",
+        ("noul",),
+        "yes, no",
+        EVALS,
+        MIT,
+        "whether a statement follows from facts and rules",
+        (754, 753),
+        reasoning.deduction,
+        templated=True,
+    ),
+    Task(
+        "light_switch",
+        ("choice",),
+        "3",
+        EVALS,
+        MIT,
+        "what causes a light, by observations",
+        (400, 400),
+        reasoning.light_switch,
+        templated=True,
+    ),
+    Task(
+        "answerable",
+        ("noul",),
+        "yes, no",
+        EVALS,
+        "CC BY-SA 4.0",
+        "whether a passage answers a question",
+        (151, 148),
+        reasoning.answerable,
+    ),
+    Task(
+        "prompt_injection",
+        ("noul", "choice"),
+        "yes, no; 8",
+        BASTION,
+        MIT,
+        "whether a text attacks an assistant, and how",
+        (162, 188),
+        injection.prompt_injection,
+    ),
+    Task(
+        "word_feeling",
+        ("score",),
+        "7",
+        VADER,
+        MIT,
+        "how negative or positive a word is",
+        (400, 400),
+        lexicons.word_feeling,
+        templated=True,
+    ),
+    Task(
+        "word_sense",
+        ("score", "score"),
+        "5; 3",
+        TEXTBLOB,
+        "PDDL",
+        "how positive and how subjective a word's meaning is",
+        (800, 800),
+        lexicons.word_sense,
+    ),
+)

@@ -1,0 +1,76 @@
+"""`decider data`: the folder it prints, the table it lists, and faults of one line with status 2.
+
+Refuses the network: made wheels lie in the cache's `downloads`. Trap: progress on standard output would break a script
+that reads the folder from it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from made_wheels import made_tasks
+
+from decider.cli import main
+from decider.data import tasks as tasks_module
+from decider.data.tasks import TASKS
+
+
+@pytest.fixture(autouse=True)
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DECIDER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(tasks_module, "TASKS", made_tasks(tmp_path / "cache" / "downloads"))
+
+
+def test_build_prints_the_folder_and_tells_its_progress(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(["data", "build", "eval", "--out", str(out), "--only", "satire", "social", "--limit", "4"]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{out}\n"
+    assert "satire: 4 + 4 of 24 items (0 repeated, " in said.err
+    assert list(json.loads((out / "manifest.json").read_text())["tasks"]) == ["satire", "social"]
+    assert len((out / "all.test.jsonl").read_text().splitlines()) == 8
+
+
+def test_build_makes_every_task_unless_told_otherwise(tmp_path: Path) -> None:
+    assert main(["data", "build", "eval", "--out", str(tmp_path / "out")]) == 0
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert list(manifest["tasks"]) == [task.name for task in TASKS]
+    assert manifest["limit"] == 400
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["--limit", "0"], "--limit is 0; it must be at least 1"),
+        (["--only", "sarcasm"], "no task 'sarcasm'"),
+    ],
+)
+def test_faults_are_one_line_with_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], fault: str
+) -> None:
+    assert main(["data", "build", "eval", "--out", str(tmp_path / "out"), *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("decider: error: ")
+    assert fault in said.err
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_other_files_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    assert main(["data", "build", "eval", "--out", str(tmp_path / "out")]) == 2
+    assert "name a new or empty folder" in capsys.readouterr().err
+
+
+def test_list_shows_every_task(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["data", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(TASKS)
+    for line, task in zip(lines[1:], TASKS, strict=True):
+        for text in (task.name, *task.kinds, task.options, task.source.package, task.licence, task.asks):
+            assert text in line

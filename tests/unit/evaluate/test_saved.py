@@ -1,0 +1,202 @@
+"""Decisions as NumPy archives. Refuses models. Trap: NumPy reads almost anything; what it reads must still be sound."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decider.decisions import CHOICE, NOUL, SCORE, Decisions
+from decider.errors import ConfigError, SchemaError
+from decider.evaluate.facts import NOT_SAID, RunFacts
+from decider.evaluate.saved import load_decisions, save_decisions
+
+FACTS = RunFacts("tiny", "fp32", "packed", "plain", 1, 0, "tickets.jsonl", "ab" * 32, "0.1.0")
+DECISIONS = Decisions(
+    key=("a/team", "a/severity", "ü 🙂/urgent"),
+    task=("mail", "mail", "chat"),
+    kind=np.array([CHOICE, SCORE, NOUL]),
+    n_options=np.array([3, 2, 2]),
+    gold=np.array([2, 0, 1]),
+    logits=np.array([[-1.5, -0.25, -3.0], [2.0, -1.0, -np.inf], [-0.1, -2.3, -np.inf]]),
+    isolated=np.array([False, True, False]),
+    row_tokens=np.array([40, 55, 30]),
+    option_lists=(("billing", "tech, \x00", "sales"), ("0", "1"), ("no", "yes")),
+    option_list=np.array([0, 1, 2]),
+)
+LOGITS = np.array([[0.5, 1.5, -np.inf], [0.0, -1.0, 2.0]], dtype=np.float32)
+GOLD = np.array([1, 2], dtype=np.int8)
+
+Save = Callable[..., Path]
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    """Arrays → a file, as another maker writes it."""
+
+    def save(**arrays: Any) -> Path:
+        path = tmp_path / "theirs.npz"
+        np.savez(path, **arrays)
+        return path
+
+    return save
+
+
+def same(one: Decisions, other: Decisions) -> None:
+    assert (one.key, one.task, one.option_lists) == (other.key, other.task, other.option_lists)
+    for name in ("kind", "n_options", "gold", "logits", "isolated", "row_tokens", "option_list"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert mine.dtype == theirs.dtype, name
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    save_decisions(tmp_path / "d.npz", DECISIONS, FACTS)
+    decisions, facts = load_decisions(tmp_path / "d.npz")
+    same(decisions, DECISIONS)
+    assert facts == FACTS
+    assert list(tmp_path.iterdir()) == [tmp_path / "d.npz"]
+
+
+def test_two_arrays_are_enough(save: Save) -> None:
+    path = save(logits=LOGITS, gold=GOLD)
+    decisions, facts = load_decisions(path)
+    same(
+        decisions,
+        Decisions(
+            key=("1", "2"),
+            task=("theirs", "theirs"),
+            kind=np.array([CHOICE, CHOICE]),
+            n_options=np.array([2, 3]),
+            gold=np.array([1, 2]),
+            logits=LOGITS.astype(np.float64),
+            isolated=np.array([False, False]),
+            row_tokens=np.array([0, 0]),
+            option_lists=(("0", "1"), ("0", "1", "2")),
+            option_list=np.array([0, 1]),
+        ),
+    )
+    assert facts.data_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (facts.data, facts.model, facts.dtype, facts.permutations) == ("theirs.npz", NOT_SAID, NOT_SAID, 1)
+
+
+def test_kinds_may_be_words_and_options_are_named_by_them(save: Save) -> None:
+    logits = np.array([[0.0, 1.0], [0.0, 1.0], [3.0, -np.inf]])
+    kind = np.array(["noul", "score", "choice"])
+    decisions, _ = load_decisions(save(logits=logits, gold=np.array([1, 1, 0]), kind=kind))
+    assert decisions.kind.tolist() == [NOUL, SCORE, CHOICE]
+    assert [decisions.option_lists[which] for which in decisions.option_list] == [("no", "yes"), ("0", "1"), ("0",)]
+
+
+def test_an_option_may_be_impossible(save: Save) -> None:
+    logits = np.array([[0.0, -np.inf, -np.inf]])
+    decisions, _ = load_decisions(save(logits=logits, gold=np.array([1]), n_options=np.array([3])))
+    assert decisions.n_options.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"logits": None}, "logits: the array is not there; it must be floating-point"),
+        ({"logits": np.zeros((2, 3), dtype=np.int64)}, r"logits: the array is int64 \[2, 3\]"),
+        ({"logits": np.zeros(2)}, r"logits: the array is float64 \[2\]"),
+        ({"logits": np.zeros((0, 3))}, r"logits: the array is float64 \[0, 3\]"),
+        ({"logits": LOGITS * np.nan}, r"logits: row 0 has a NaN or \+∞.*\(2 such rows\)"),
+        ({"logits": np.array([[0.0, 1, 2], [0, np.inf, 1]])}, r"logits: row 1 has a NaN or \+∞"),
+        ({"logits": np.array([[-np.inf] * 3, [0.0, 1, 2]])}, "logits: row 0 has no option"),
+        ({"gold": None}, "gold: there is no array 'gold'; add it"),
+        ({"gold": np.array([1, 3])}, "gold: row 1 is no option of its row; count options from 0"),
+        ({"gold": np.array([2, 2])}, "gold: row 0 is no option"),
+        ({"gold": np.array([-1, 2])}, "gold: row 0 is no option"),
+        ({"gold": np.array([1.0, 2.0])}, r"gold: the array is float64 \[2\]; it must be integers \[2\]"),
+        ({"gold": np.array([1])}, r"gold: the array is int64 \[1\]"),
+        ({"n_options": np.array([0, 3])}, "n_options: row 0 is none of 1 to 3"),
+        ({"n_options": np.array([2, 4])}, "n_options: row 1 is none of 1 to 3"),
+        ({"n_options": np.array([2, 2])}, "logits: row 1 has a number beyond its options; put −inf there"),
+        ({"kind": np.array([0, 3])}, r"kind: row 1 is none of 0 to 2 \(choice, score, noul\)"),
+        ({"kind": np.array(["choice", "chioce"])}, "kind: row 1 is none of choice, score, noul"),
+        ({"kind": np.array([2, 2])}, "n_options: row 1 is a noul's and not 2"),
+        (
+            {"kind": np.array([1, 0]), "logits": np.array([[1, -np.inf], [0, 1]]), "gold": GOLD * 0},
+            "score's and under 2",
+        ),
+        ({"isolated": np.array([True, False])}, "isolated: row 0 is true for what is no score"),
+        ({"isolated": np.array([0, 1])}, r"isolated: the array is int64 \[2\]; it must be booleans"),
+        ({"row_tokens": np.array([1, -1])}, "row_tokens: row 1 is negative"),
+        ({"key": np.array(["a", "a"])}, "key: rows 0 and 1 are both called 'a'; keys are unique"),
+        ({"key": np.array(["a"])}, r"key: the array is <U1 \[1\]; it must be text \[2\]"),
+        ({"key": np.array(["a", "b"], dtype=object)}, "it is no sound .npz file of plain arrays"),
+        ({"task": np.array([1, 2])}, r"task: the array is int64"),
+        ({"option_list": np.array([0, 0])}, "option_lists and option_list belong together"),
+        ({"labels": GOLD}, "an array called 'labels' means nothing here"),
+        ({"facts": np.array("{}")}, "facts: the facts have no model; add it"),
+        ({"facts": np.array("{")}, "facts: malformed JSON"),
+        ({"facts": np.array([1])}, r"facts: the array is int64 \[1\]; it must be one text, of JSON"),
+        (
+            {"facts": np.array(json.dumps(FACTS.to_json() | {"dtyp": "fp32"}))},
+            "unknown fact 'dtyp'; did you mean 'dtype'",
+        ),
+        (
+            {"facts": np.array(json.dumps(FACTS.to_json() | {"permutations": True}))},
+            "permutations is True; it must be a",
+        ),
+        ({"facts": np.array(json.dumps(FACTS.to_json() | {"model": 1}))}, "the fact model is 1; it must be text"),
+    ],
+)
+def test_an_unsound_archive_is_refused(save: Save, change: dict[str, Any], said: str) -> None:
+    arrays = {"logits": LOGITS, "gold": GOLD} | change
+    with pytest.raises(SchemaError, match=rf"^theirs.npz: .*{said}"):
+        load_decisions(save(**{name: array for name, array in arrays.items() if array is not None}))
+
+
+@pytest.mark.parametrize(
+    ("lists", "which", "said"),
+    [
+        ([["a", "b"], ["a", "b", "c"]], [0, 2], "option_list: row 1 is none of the 2 lists"),
+        ([["a", "b"], ["a", "b", "c"]], [1, 1], "option_list: row 0 names a list of another length"),
+        ([["a", "a"], ["a", "b", "c"]], [0, 1], "option_lists.0: an option has no name of its own"),
+        ([["a", 1], ["a", "b", "c"]], [0, 1], "option_lists.0: an option has no name of its own"),
+        (["ab", "abc"], [0, 1], "option_lists: the JSON is a list of length 2; it must be a list of lists"),
+    ],
+)
+def test_lists_of_options_are_checked(save: Save, lists: list[Any], which: list[int], said: str) -> None:
+    given = {"option_lists": np.array(json.dumps(lists)), "option_list": np.array(which)}
+    with pytest.raises(SchemaError, match=said):
+        load_decisions(save(logits=LOGITS, gold=GOLD, **given))
+
+
+@pytest.mark.parametrize("body", [b"", b"not an archive", b"PK\x03\x04 cut short"])
+def test_what_is_no_archive_is_refused(tmp_path: Path, body: bytes) -> None:
+    path = tmp_path / "bad.npz"
+    path.write_bytes(body)
+    with pytest.raises(SchemaError, match=r"^bad.npz: it is no sound .npz file of plain arrays"):
+        load_decisions(path)
+
+
+def test_a_damaged_archive_a_bare_array_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    save_decisions(path, DECISIONS, FACTS)
+    body = bytearray(path.read_bytes())
+    middle = body.index(b"logits.npy") + 60
+    body[middle : middle + 8] = b"\xff" * 8
+    path.write_bytes(body)
+    with pytest.raises(SchemaError, match=r"^d.npz: it is no sound .npz"):
+        load_decisions(path)
+    np.save(tmp_path / "bare.npy", LOGITS)
+    with pytest.raises(SchemaError, match="one bare array; save named ones"):
+        load_decisions(tmp_path / "bare.npy")
+    with pytest.raises(SchemaError, match=r"cannot read .*none.npz: No such file"):
+        load_decisions(tmp_path / "none.npz")
+
+
+def test_decisions_are_saved_as_npz_where_there_is_a_place(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"does not end in .npz"):
+        save_decisions(tmp_path / "d.json", DECISIONS, FACTS)
+    with pytest.raises(ConfigError, match="No such file or directory; save to another place"):
+        save_decisions(tmp_path / "none" / "d.npz", DECISIONS, FACTS)
+    assert list(tmp_path.iterdir()) == []
