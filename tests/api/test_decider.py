@@ -32,8 +32,8 @@ from decider import (
     SetupError,
     TooLargeError,
 )
-from decider.api import Answers
 from decider.engine import Engine
+from decider.questions.answered import Answers
 from decider.read import Temperature
 from decider.run.stats import ReferenceReport
 from decider.tokens.rows import Row

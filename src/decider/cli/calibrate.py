@@ -68,7 +68,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print the comparison, then write. Raises what reading, loading and answering raise, and ConfigError."""
+    """Write, then print the comparison. Raises what reading, loading and answering raise, and ConfigError."""
     _check(parsed)
     settings = settings_of(parsed)
     out = _out(parsed, settings)
@@ -98,13 +98,14 @@ def run(parsed: argparse.Namespace) -> int:
         folds=parsed.folds,
         seed=parsed.seed,
     )
-    print(f"{facts.data}: {len(decisions):,} decisions by {facts.model}, {dtype}, {layout}")
-    print(as_text(calibrated))
+    # Files first: the reader of a pipe may leave before the table ends.
     write_calibration(file, dtype, calibrated.calibration)
-    print(_written(parsed, settings, file, dtype))
     if parsed.json is not None:
         text = json.dumps(as_json(calibrated, facts.to_json(), dtype), indent=1, ensure_ascii=False, allow_nan=False)
         parsed.json.write_text(text + "\n", encoding="utf-8")
+    print(f"{facts.data}: {len(decisions):,} decisions by {facts.model}, {dtype}, {layout}")
+    print(as_text(calibrated))
+    print(_written(parsed, settings, file, dtype))
     return 0
 
 

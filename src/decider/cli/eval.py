@@ -97,13 +97,14 @@ def run(parsed: argparse.Namespace) -> int:
         warnings=(*run.warnings, *served.warnings, *summary.warnings),
         decisions=run.decisions,
     )
-    print(as_text(evaluation))
+    # Files first: the reader of a pipe may leave before the table ends.
     if parsed.json is not None:
         parsed.json.write_text(as_json(evaluation) + "\n", encoding="utf-8")
     if parsed.html is not None:
         from decider.evaluate.page import as_html
 
         parsed.html.write_text(as_html(evaluation), encoding="utf-8")
+    print(as_text(evaluation))
     return 0
 
 

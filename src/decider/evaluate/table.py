@@ -53,17 +53,17 @@ def spread(figure: Figure | None) -> str:
 
 
 def sections(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
-    """The groups under the heading of each `by`; a division into one group, or that repeats another, is left out."""
+    """The groups under the heading of each `by`; a division into one group is left out, and a task of one type stands
+    under "by task" alone.
+    """
+    tasks = {(group.n, group.nll) for group in groups if group.by == "task"}
     found = []
-    seen: set[tuple[int, ...]] = set()
     for by in BY:
-        members = [group for group in groups if group.by == by]
-        sizes = tuple(group.n for group in members)
-        # A division by task and type of tasks of one type each says what the division by task said.
-        repeated = by == "task and type" and sizes in seen
-        if by == "all" or (len(members) > 1 and not repeated):
+        members = [
+            group for group in groups if group.by == by and (by != "task and type" or (group.n, group.nll) not in tasks)
+        ]
+        if by == "all" or len(members) > 1:
             found.append((HEADINGS[by], members))
-        seen.add(sizes)
     return found
 
 
