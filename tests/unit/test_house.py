@@ -33,6 +33,7 @@ ORDER = (
     "calibrate",
     "evaluate",
     "data",
+    "train",
     "cli",
 )
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

@@ -1,7 +1,8 @@
-"""The command line: `decider ask`, `models`, `doctor`, `verify`, `bench`. Thin: it parses words and prints results.
+"""The command line: `decider ask`, `models`, `doctor`, `verify`, `bench`, `data`, `calibrate`, `eval`.
 
-It refuses to know models. Trap: standard output belongs to the answer. Progress, reasons and errors go to standard
-error, and a request is checked before torch is imported, so that a typing error costs milliseconds.
+Thin: it parses words and prints results. It refuses to know models. Trap: standard output belongs to the answer.
+Progress, reasons and errors go to standard error, and a request is checked before torch is imported, so that a typing
+error costs milliseconds.
 """
 
 from __future__ import annotations

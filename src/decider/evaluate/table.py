@@ -53,14 +53,14 @@ def spread(figure: Figure | None) -> str:
 
 
 def sections(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
-    """The groups under the heading of each `by`; a division into one group is left out, and a task of one type stands
-    under "by task" alone.
+    """The groups under the heading of each `by`; a division into one group is left out, and so is a task and type
+    that is all of its task, or of its type.
     """
-    tasks = {(group.n, group.nll) for group in groups if group.by == "task"}
+    said = {(group.n, group.nll) for group in groups if group.by in ("type", "task")}
     found = []
     for by in BY:
         members = [
-            group for group in groups if group.by == by and (by != "task and type" or (group.n, group.nll) not in tasks)
+            group for group in groups if group.by == by and (by != "task and type" or (group.n, group.nll) not in said)
         ]
         if by == "all" or len(members) > 1:
             found.append((HEADINGS[by], members))
