@@ -10,44 +10,26 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from decider.answering import Asked, LaidOut, RawAnswer, raw_answers
 from decider.assembly import Say, assemble
 from decider.engine import Engine
 from decider.errors import ConfigError, QuestionError
 from decider.questions.answered import Answers
-from decider.questions.answers import read_answer
 from decider.questions.faults import located, show
 from decider.questions.limits import DEFAULT_LIMITS, Limits
 from decider.questions.request import Request, make_request
 from decider.questions.rotate import Rotation, rotations
-from decider.questions.types import Noul, Question
+from decider.questions.types import Question
 from decider.questions.wire import MODEL_ALIAS, parse_plain, parse_request
-from decider.read import Float64Array, normalise_levels
 from decider.run.device import Pick
-from decider.selective import Selector, noul_mapped, selector_for
+from decider.selective import selector_for
 from decider.settings import check_permutations, check_temperature, load_settings
-from decider.tokens.calibration import Calibration, IsotonicMap, PlattMap
+from decider.tokens.calibration import Calibration
 from decider.tokens.layout import Layout
-from decider.tokens.rows import Rows, Slot, input_tokens
+from decider.tokens.rows import Rows
 from decider.tokens.temperature import temperature_for
-
-NO, YES = 0, 1
-"""A Noul's options are always (no, yes)."""
-
-
-@dataclass(frozen=True, slots=True)
-class RawAnswer:
-    """A question as the model answers it, to calibrate by; `decider.decisions` makes distributions of many."""
-
-    logits: Float64Array
-    """[n_options] log-probabilities at temperature 1; for isolated levels, log-odds of yes a level."""
-    isolated: bool
-    row_tokens: int
-    """Tokens of the longest row it was read from; 0 for a lone option, which is not read."""
 
 
 class Decider:
@@ -241,7 +223,7 @@ class Decider:
                 layout = self._layout_of(request)
                 built.append(self._stack.builder.build(request, layout=layout, truncate=self._settings.truncate))
         scores = iter(self._engine.score([row for one in built for row in one.rows]))
-        return [_raw_answers(one, [next(scores) for _ in one.rows]) for one in built]
+        return [raw_answers(one, [next(scores) for _ in one.rows]) for one in built]
 
     def _answer(
         self,
@@ -269,7 +251,7 @@ class Decider:
                 )
                 askings = [Rotation(request, dict.fromkeys(request.questions, 0)), *rotations(request, n_orders)]
                 asked.append(
-                    _Asked(
+                    Asked(
                         [self._lay_out(asking, layout, override, truncate=cut) for asking in askings],
                         self.calibration.noul_map if override is None else None,
                         selector,
@@ -277,9 +259,9 @@ class Decider:
                 )
         return self._run(asked)
 
-    def _lay_out(self, asking: Rotation, layout: Layout, override: float | None, *, truncate: bool) -> _LaidOut:
+    def _lay_out(self, asking: Rotation, layout: Layout, override: float | None, *, truncate: bool) -> LaidOut:
         built = self._stack.builder.build(asking.request, layout=layout, truncate=truncate)
-        return _LaidOut(asking, built, layout, self._temperatures(asking.request, built, layout, override))
+        return LaidOut(asking, built, layout, self._temperatures(asking.request, built, layout, override))
 
     def _layout_of(self, request: Request) -> Layout:
         layout = self._stack.layout if request.layout is None else Layout.parse(request.layout)
@@ -299,7 +281,7 @@ class Decider:
                 )
         return spread
 
-    def _run(self, asked: Sequence[_Asked]) -> list[Answers]:
+    def _run(self, asked: Sequence[Asked]) -> list[Answers]:
         """Score the rows of all askings of all requests at once, which fills batches, and read the answers."""
         every = [one for request in asked for one in request.askings]
         rows = [row for one in every for row in one.built.rows]
@@ -308,71 +290,6 @@ class Decider:
             request.read([[next(scores) for _ in one.built.rows] for one in request.askings], self.name)
             for request in asked
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class _LaidOut:
-    """One asking in token ids."""
-
-    asking: Rotation
-    built: Rows
-    layout: Layout
-    temperatures: list[list[float]]
-    """One a slot of each row, in the rows' order."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """One request, ready to be scored, and how its scores are read."""
-
-    askings: Sequence[_LaidOut]
-    noul_map: PlattMap | IsotonicMap | None
-    selector: Selector | None
-
-    def read(self, scores: Sequence[Sequence[Sequence[Float64Array]]], model: str) -> Answers:
-        """The answers to the first asking, each averaged over all in which its question stands, then mapped."""
-        request = self.askings[0].asking.request
-        answers = {}
-        for question_id, question in request.questions.items():
-            asked = [
-                (one, _distribution(own, one.built.places[question_id]))
-                for one, own in zip(self.askings, scores, strict=True)
-                if question_id in one.built.places
-            ]
-            shares = [one.asking.back(question_id, distribution.tolist()) for one, distribution in asked]
-            mean: list[float] = np.mean(shares, axis=0).tolist()
-            if isinstance(question, Noul) and self.noul_map is not None:
-                p_yes = float(noul_mapped(mean[YES], self.noul_map))
-                mean = [1 - p_yes, p_yes]
-            answers[question_id] = read_answer(
-                question,
-                mean,
-                truncated=any(question_id in one.built.truncated for one, _ in asked),
-                selection=None if self.selector is None else self.selector.select(question, mean),
-            )
-        rows = [row for one in self.askings for row in one.built.rows]
-        return Answers(answers, model, input_tokens(rows, self.askings[0].layout))
-
-
-def _raw_answers(built: Rows, scores: Sequence[Sequence[Float64Array]]) -> dict[str, RawAnswer]:
-    raw = {}
-    for question_id, slots in built.places.items():
-        logs = [scores[slot.row][slot.index] for slot in slots]
-        isolated = len(logs) > 1
-        logits = np.array([log[YES] - log[NO] for log in logs]) if isolated else logs[0] if logs else np.zeros(1)
-        longest = max((len(built.rows[slot.row].ids) for slot in slots), default=0)
-        raw[question_id] = RawAnswer(logits, isolated, longest)
-    return raw
-
-
-def _distribution(scores: Sequence[Sequence[Float64Array]], slots: Sequence[Slot]) -> Float64Array:
-    """A question's distribution: a lone option's certainty, one slot's softmax, or the levels' share of yes."""
-    logs = [scores[slot.row][slot.index] for slot in slots]
-    if not logs:
-        return np.ones(1)
-    if len(logs) == 1:
-        return np.exp(logs[0])
-    return normalise_levels([log[YES] for log in logs])
 
 
 def _say_on_stderr(line: str) -> None:

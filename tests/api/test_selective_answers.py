@@ -25,7 +25,7 @@ from decider import (
     Selection,
     TooLargeError,
 )
-from decider.api import RawAnswer
+from decider.answering import RawAnswer
 from decider.engine import Engine
 from decider.questions.request import make_request
 from decider.read import Float64Array, Temperature

@@ -18,7 +18,7 @@ import pytest
 from scipy.stats import binomtest  # type: ignore[attr-defined]
 
 from decider import Decider
-from decider.api import RawAnswer
+from decider.answering import RawAnswer
 from decider.decisions import CHOICE, NOUL, SCORE, distributions
 from decider.errors import EngineError, QuestionError, TooLargeError
 from decider.evaluate import ask as ask_module

@@ -24,6 +24,7 @@ ORDER = (
     "read",
     "decisions",
     "selective",
+    "answering",
     "run",
     "engine",
     "assembly",

@@ -15,7 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
-from decider.api import Decider, RawAnswer
+from decider.answering import RawAnswer
+from decider.api import Decider
 from decider.assembly import Say
 from decider.decisions import KINDS, Decisions, decision_key
 from decider.errors import InputError, QuestionError

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from decider.api import RawAnswer
+from decider.answering import RawAnswer
 from decider.assembly import Say
 from decider.errors import MissingDependencyError
 from decider.evaluate.ask import Answers, Asker, Refused, ask
