@@ -16,15 +16,13 @@ def row(*ids: int, prefix: int, n_slots: int = 1) -> Row:
 
 
 @st.composite
-def requests(draw: st.DrawFn, *, first_id: int | None = None) -> list[Row]:
-    """The rows of one request, the state first, cut for some questions; `first_id` makes its state its own."""
+def requests(draw: st.DrawFn) -> list[Row]:
+    """The rows of one request, the state first, cut for some questions."""
     state = draw(st.lists(st.integers(0, 1), max_size=9))
-    if first_id is not None:
-        state = [first_id, *state]
     rows = []
     for _ in range(draw(st.integers(1, 5))):
         n_kept = len(state) - draw(st.sampled_from([0, 0, 0, 1, 2]))
-        kept = state[: max(n_kept, first_id is not None)]
+        kept = state[: max(n_kept, 0)]
         question = draw(st.lists(st.integers(0, 1), min_size=1, max_size=6))
         places = draw(st.sets(st.integers(0, len(question) - 1), min_size=1, max_size=3))
         slots = tuple(len(kept) + place for place in sorted(places))

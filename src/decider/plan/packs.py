@@ -6,8 +6,7 @@ branch of it. Rows of one trunk are parted only where one pack cannot hold them.
 **The rule.** The rows of one trunk are a part. A part that no pack holds is cut, longest branch first, into parts that
 fit, each with the trunk. Then *first-fit decreasing*: the parts, those of most tokens first, go each into the first
 pack with room. Finally a pack is cut in two, between any two of its parts in that order, where the two halves' buckets
-cost less than the one of the whole; and the halves again. So the shapes of the packs do not depend on the order of rows
-that share a trunk, or of neighbours.
+cost less than the one of the whole; and the halves again. So the order of rows changes none of the packs' sizes.
 
 **Oversize.** A row longer than every bucket runs at its exact length, with the other rows of its trunk but with nothing
 else. So does a row of more slots than a pack may have.
@@ -20,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from math import inf, isfinite
+from operator import itemgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -138,8 +138,8 @@ def plan_packs(rows: Sequence[Row], limits: PackLimits, cost: PackCost | None = 
             parts.append(part)
         else:
             parts += _cut_group(rows, group, limits)
-    # The group, and so the order of rows, decides only between parts that take the same room.
-    parts.sort(key=lambda part: (-part.n_tokens, -part.n_spans, -part.n_slots, part.group))
+    # By tokens, spans and slots; the order of rows decides only between parts that take the same room.
+    parts.sort(key=itemgetter(0, 1, 2), reverse=True)
     price = None if cost is None else _price(limits, cost)
     packs: list[Pack] = []
     for filled in _fill(parts, limits):
@@ -218,14 +218,21 @@ def _price(limits: PackLimits, cost: PackCost) -> Callable[[int], float]:
 
 def _cut(parts: list[_Part], price: Callable[[int], float]) -> list[list[_Part]]:
     """The parts of a pack in runs, of which none costs more than any two halves of it."""
-    sizes = list(accumulate([part.n_tokens for part in parts]))
-    total = sizes.pop()
-    halves = [price(size) + price(total - size) for size in sizes]
-    least = min(halves, default=inf)
-    if least >= price(total):
-        return [parts]
-    cut = halves.index(least) + 1
-    return _cut(parts[:cut], price) + _cut(parts[cut:], price)
+    runs = []
+    # No recursion: where many parts each go alone, the halves lie as deep as there are parts.
+    waiting = [parts]
+    while waiting:
+        run = waiting.pop()
+        sizes = list(accumulate([part.n_tokens for part in run]))
+        total = sizes.pop()
+        halves = [price(size) + price(total - size) for size in sizes]
+        least = min(halves, default=inf)
+        if least >= price(total):
+            runs.append(run)
+            continue
+        cut = halves.index(least) + 1
+        waiting += [run[cut:], run[:cut]]
+    return runs
 
 
 def _is_positive_int(value: object) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pack_rows import n_tokens, partitions, read_back, requests, row, ticks
+from pack_rows import n_tokens, partitions, read_back, row, ticks
 
 from decider.errors import ConfigError
 from decider.plan.pack import Pack, Span
@@ -123,19 +123,28 @@ def sizes(packs: Sequence[Pack]) -> list[tuple[int, bool, int, int, int, int]]:
     )
 
 
-apart = st.integers(0, 6).flatmap(lambda n: st.tuples(*(requests(first_id=10 + number) for number in range(n))))
-"""Requests whose states differ."""
-
-
 @settings(deadline=None)
-@given(drawn=apart, data=st.data(), limits=all_limits, cost=costs)
-def test_the_order_of_questions_and_requests_changes_only_the_order(
-    drawn: tuple[list[Row], ...], data: st.DataObject, limits: PackLimits, cost: PackCost | None
+@given(rows=ticks, data=st.data(), limits=all_limits, cost=costs)
+def test_the_order_of_rows_changes_only_the_order(
+    rows: list[Row], data: st.DataObject, limits: PackLimits, cost: PackCost | None
 ) -> None:
-    shuffled = [data.draw(st.permutations(rows)) for rows in data.draw(st.permutations(drawn))]
-    one = plan_packs([row for rows in drawn for row in rows], limits, cost)
-    other = plan_packs([row for rows in shuffled for row in rows], limits, cost)
-    assert sizes(other) == sizes(one)
+    shuffled = data.draw(st.permutations(rows))
+    assert sizes(plan_packs(shuffled, limits, cost)) == sizes(plan_packs(rows, limits, cost))
+
+
+def test_no_order_of_rows_changes_the_packs() -> None:
+    rows = [ask(1), ask(2, 2), ask(3, state=STATE[:5]), ask(4, 4, state=STATE[:5]), alone(5), alone(5)]
+    for limits in (EXACT, SMALL, limits_of(8, 24)):
+        expected = sizes(plan_packs(rows, limits, LINE))
+        assert all(sizes(plan_packs(order, limits, LINE)) == expected for order in permutations(rows))
+
+
+def test_questions_first_are_read_once_for_all_states() -> None:
+    questions = (tuple(range(200, 300)), tuple(range(300, 400)))
+    rows = [ask(n, state=question) for n in range(16) for question in questions]
+    (pack,) = plan_packs(rows, WIDE)
+    assert pack.n_tokens == 2 * (100 + 16)
+    assert read_back(pack, rows) == dict(enumerate(rows))
 
 
 def test_no_rows_need_no_pack() -> None:
@@ -237,6 +246,12 @@ def test_of_parts_with_equal_tokens_those_of_more_spans_and_slots_go_first(trees
     many, few = row(*range(10), prefix=0, n_slots=3), alone(10)
     rows = [many, many, few, few] if trees_first else [few, few, many, many]
     assert [len(pack.slots) for pack in plan_packs(rows, PackLimits(20, 9, 4))] == [4, 4]
+
+
+def test_a_pack_may_be_cut_into_very_many() -> None:
+    rows = [row(number, 3, prefix=0) for number in range(1200)]
+    packs = plan_packs(rows, WIDE, PackCost({2: 1, 4: 2.001, 6: 3.1, 10_000: 5010}))
+    assert [pack.rows for pack in packs] == [(number,) for number in range(1200)]
 
 
 def price(packs: Sequence[Pack], cost: PackCost) -> float:
