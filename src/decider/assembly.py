@@ -13,8 +13,7 @@ from typing import cast
 
 import torch
 
-from decider.backbone.families import read_spec
-from decider.backbone.load import load_hf_config
+from decider.backbone.load import folder_spec, load_hf_config
 from decider.errors import ModelError
 from decider.model.cache import cache_dir
 from decider.model.head import LabelHead, check_head, label_head
@@ -122,7 +121,7 @@ def why_no_backbone(folder: ModelFolder) -> str | None:
     """Why no native backbone has the model in `folder`; None if one has. Raises ModelError for a damaged config."""
     config = load_hf_config(folder)
     try:
-        read_spec(config, folder.name)
+        folder_spec(folder, config)
     except ModelError as error:
         return str(error)
     return None

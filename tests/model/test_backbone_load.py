@@ -36,7 +36,14 @@ from transformers import (
 
 from decider.backbone.decoder import Dense, Linear
 from decider.backbone.families import read_spec
-from decider.backbone.load import backbone_from, backbone_head, backbone_of, load_backbone
+from decider.backbone.load import (
+    backbone_from,
+    backbone_head,
+    backbone_of,
+    folder_spec,
+    load_backbone,
+    load_hf_config,
+)
 from decider.backbone.weights import Checkpoint, build
 from decider.errors import ModelError
 from decider.model.head import label_head
@@ -243,6 +250,25 @@ def test_weights_that_are_not_exactly_the_models_are_refused(
 def test_what_changes_no_answer_is_accepted(tiny_folder: TinyFolder, tmp_path: Path, change: Change) -> None:
     folder = changed(tiny_folder("llama_tied"), tmp_path / "changed", change)
     assert torch.equal(answers(folder), answers(tiny_folder("llama_tied")))
+
+
+def test_of_a_tied_models_weights_the_head_alone_is_read(
+    tiny_folder: TinyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = changed(
+        tiny_folder("llama_tied"),
+        tmp_path / "same",
+        lambda state: state.update({"lm_head.weight": state["model.embed_tokens.weight"].clone()}),
+    )
+    for folder in (tiny_folder("llama_tied"), same):
+        assert folder_spec(folder_of(folder), load_hf_config(folder_of(folder))).tied
+    family, change, message = CHANGES["another head"]
+    other = folder_of(changed(tiny_folder(family), tmp_path / "other", change))
+    with pytest.raises(ModelError, match=message):
+        folder_spec(other, load_hf_config(other))
+    monkeypatch.setattr("decider.backbone.load.safe_open", None)
+    untied = folder_of(tiny_folder("llama"))
+    assert not folder_spec(untied, load_hf_config(untied)).tied
 
 
 def damage_index(folder: Path) -> None:

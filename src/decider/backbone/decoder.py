@@ -65,19 +65,20 @@ class Attention:
 
     spec: AttentionSpec
     project: Linear
-    """hidden → query, gate (if there is one), key, value."""
-    norms: tuple[Norm, Norm] | None
-    """Of a query's and a key's head."""
+    """hidden → query, key, value, gate (if there is one)."""
+    norm: Norm | None
+    """Of each head of the query and the key; weight [heads + kv_heads, head_dim]."""
 
     def __call__(self, x: Tensor, rotation: Rotation, tree: Tree) -> Tensor:
         spec = self.spec
         keys = spec.kv_heads * spec.head_dim
         gates = spec.width if spec.output_gate else 0
-        q, gate, k, v = self.project(x).split_with_sizes((spec.width, gates, keys, keys), dim=-1)
-        q, k, v = (_heads(each, spec.head_dim) for each in (q, k, v))
-        if self.norms is not None:
-            q, k = self.norms[0](q), self.norms[1](k)
-        q, k = (rotary(each, *rotation, rotation.cos.shape[-1]) for each in (q, k))
+        qk, v, gate = self.project(x).split_with_sizes((spec.width + keys, keys, gates), dim=-1)
+        qk, v = (_heads(each, spec.head_dim) for each in (qk, v))
+        if self.norm is not None:
+            qk = self.norm(qk)
+        turned = rotary(qk, *rotation, rotation.cos.shape[-1])
+        q, k = turned.split_with_sizes((spec.heads, spec.kv_heads), dim=1)
         mixed = tree_attention(q, k, v, tree, scale=spec.head_dim**-0.5).flatten(-2)
         return mixed * torch.sigmoid(gate) if spec.output_gate else mixed
 

@@ -7,8 +7,9 @@ that kept it would change, or crash, with the file; so every tensor is copied.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ from transformers import AutoConfig
 
 from decider.backbone.decoder import Backbone, Dense, MakeLinear
 from decider.backbone.families import REMEDY, read_spec
-from decider.backbone.weights import Checkpoint, build
+from decider.backbone.spec import DecoderSpec
+from decider.backbone.weights import HEAD, Checkpoint, build, check_tied
 from decider.errors import DeviceError, ModelError, first_line
 from decider.model.head import LabelHead
 from decider.model.load import DTYPES, LoadedModel
@@ -40,15 +42,9 @@ def load_backbone(folder: ModelFolder, *, device: str, dtype: str, linear: MakeL
     not exactly its; DeviceError if the device has no room for them.
     """
     spec = read_spec(load_hf_config(folder), folder.name)
-    with ExitStack() as stack:
+    with _opened(folder) as checkpoint:
         try:
-            checkpoint = _open(folder, stack)
             return build(spec, checkpoint, device=torch.device(device), dtype=DTYPES[dtype], linear=linear)
-        except (OSError, SafetensorError) as error:
-            raise ModelError(
-                f"cannot read the weights of {folder.name!r}: {first_line(error)} ({type(error).__name__}); fetch the "
-                "checkpoint again"
-            ) from error
         except torch.OutOfMemoryError as error:
             raise DeviceError(
                 f"{folder.name!r} does not fit on {device}: {first_line(error)}; use --device cpu"
@@ -85,6 +81,44 @@ def backbone_of(loaded: LoadedModel, *, linear: MakeLinear = Dense) -> Backbone:
     )
 
 
+def few_layers_of(loaded: LoadedModel, layers: Sequence[int], ids: Sequence[int], *, dtype: torch.dtype) -> Backbone:
+    """These `layers` of a model in memory, in `dtype`, with the embeddings of `ids` alone; token i means `ids[i]`.
+
+    `layers` rise and are of every kind that the model has. Raises ModelError if its configuration is not one we
+    compute.
+    """
+    state = loaded.module.state_dict()
+    shapes = {key: tuple(tensor.shape) for key, tensor in state.items()}
+    prefix = Checkpoint(loaded.name, shapes, state.__getitem__).prefix
+    spec = read_spec(loaded.module.config, loaded.name)
+    # A tied model needs no head, and none of these has logits.
+    few = {key: tensor for key, tensor in state.items() if not key.startswith(f"{prefix}layers.") and key != HEAD}
+    few[f"{prefix}embed_tokens.weight"] = few[f"{prefix}embed_tokens.weight"][list(ids)]
+    for new, old in enumerate(layers):
+        inside = f"{prefix}layers.{old}."
+        few |= {
+            f"{prefix}layers.{new}.{key.removeprefix(inside)}": tensor
+            for key, tensor in state.items()
+            if key.startswith(inside)
+        }
+    kept = replace(spec, layers=tuple(spec.layers[layer] for layer in layers), vocab=len(ids), tied=True)
+    checkpoint = Checkpoint(loaded.name, {key: tuple(tensor.shape) for key, tensor in few.items()}, few.__getitem__)
+    return build(kept, checkpoint, device=torch.device(loaded.device), dtype=dtype)
+
+
+def folder_spec(folder: ModelFolder, config: PreTrainedConfig) -> DecoderSpec:
+    """The decoder that `config` describes, for the checkpoint in `folder`, of which it reads names.
+
+    A head beside a tied embedding it reads as well, and raises ModelError if they differ; also as `read_spec`.
+    """
+    spec = read_spec(config, folder.name)
+    if spec.tied:
+        with _opened(folder) as checkpoint:
+            if HEAD in checkpoint.shapes:
+                check_tied(checkpoint)
+    return spec
+
+
 def backbone_from(
     config: PreTrainedConfig,
     state: Mapping[str, Tensor],
@@ -107,16 +141,24 @@ def backbone_head(backbone: Backbone, label_ids: Sequence[int]) -> LabelHead:
     return LabelHead(backbone.output_embedding[rows].to(precision), None, 1.0, None)
 
 
-def _open(folder: ModelFolder, stack: ExitStack) -> Checkpoint:
-    """Every tensor of the folder's files; they stay open for as long as `stack`."""
+@contextmanager
+def _opened(folder: ModelFolder) -> Iterator[Checkpoint]:
+    """Every tensor of the folder's files, which stay open within it. Raises ModelError where they cannot be read."""
     places: dict[str, Any] = {}
     shapes: dict[str, tuple[int, ...]] = {}
-    for file in _files(folder):
-        handle = stack.enter_context(safe_open(file, framework="pt", device="cpu"))
-        for key in handle.keys():  # noqa: SIM118 - a handle is no mapping
-            places[key] = handle
-            shapes[key] = tuple(handle.get_slice(key).get_shape())
-    return Checkpoint(folder.name, shapes, lambda key: places[key].get_tensor(key).clone())
+    with ExitStack() as stack:
+        try:
+            for file in _files(folder):
+                handle = stack.enter_context(safe_open(file, framework="pt", device="cpu"))
+                for key in handle.keys():  # noqa: SIM118 - a handle is no mapping
+                    places[key] = handle
+                    shapes[key] = tuple(handle.get_slice(key).get_shape())
+            yield Checkpoint(folder.name, shapes, lambda key: places[key].get_tensor(key).clone())
+        except (OSError, SafetensorError) as error:
+            raise ModelError(
+                f"cannot read the weights of {folder.name!r}: {first_line(error)} ({type(error).__name__}); fetch the "
+                "checkpoint again"
+            ) from error
 
 
 def _files(folder: ModelFolder) -> list[Path]:

@@ -20,7 +20,7 @@ from decider.errors import ModelError
 
 # Text models of multimodal checkpoints, causal language models, decoders saved without a head.
 _PREFIXES = ("model.language_model.", "model.", "")
-_HEAD = "lm_head.weight"
+HEAD = "lm_head.weight"
 # A buffer that old checkpoints hold, layer by layer.
 _COMPUTED = "rotary_emb.inv_freq"
 
@@ -56,7 +56,7 @@ def build(
     """
     prefix = checkpoint.prefix
     needed = _needed(spec)
-    names = {name: name if name == _HEAD else prefix + name for name in needed}
+    names = {name: name if name == HEAD else prefix + name for name in needed}
     lacking = sorted(full for name, full in names.items() if checkpoint.shapes.get(full) != needed[name])
     if lacking:
         raise ModelError(
@@ -71,8 +71,8 @@ def build(
             f"({_few(surplus)}): its config.json and its weights do not belong together, or it is no plain model of "
             f"that family; {REMEDY}"
         )
-    if spec.tied and _HEAD in checkpoint.shapes:
-        _check_tied(checkpoint, prefix)
+    if spec.tied and HEAD in checkpoint.shapes:
+        check_tied(checkpoint)
 
     def take(name: str, *_: int) -> Tensor:
         return checkpoint.read(names[name]).detach().to(device=device, dtype=dtype)
@@ -93,12 +93,12 @@ def _needed(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
     return needed
 
 
-def _check_tied(checkpoint: Checkpoint, prefix: str) -> None:
-    """A head beside a tied embedding must be the same, or which one the model means is not known."""
-    head, embedding = checkpoint.read(_HEAD), checkpoint.read(f"{prefix}embed_tokens.weight")
+def check_tied(checkpoint: Checkpoint) -> None:
+    """Raises ModelError if the head beside a tied embedding is not the same: which one is meant is not known."""
+    head, embedding = checkpoint.read(HEAD), checkpoint.read(f"{checkpoint.prefix}embed_tokens.weight")
     if head.data_ptr() != embedding.data_ptr() and not torch.equal(head, embedding):
         raise ModelError(
-            f"{checkpoint.name!r} sets tie_word_embeddings to True, and its {_HEAD} is not its embedding; set it to "
+            f"{checkpoint.name!r} sets tie_word_embeddings to True, and its {HEAD} is not its embedding; set it to "
             f"False in its config.json, or {REMEDY}"
         )
 
@@ -122,7 +122,7 @@ class _Builder:
             embedding=embedding,
             layers=tuple(self._layer(f"layers.{index}.", kind == "delta") for index, kind in enumerate(spec.layers)),
             norm=self._norm("norm", spec.hidden),
-            output_embedding=embedding if spec.tied else self.take(_HEAD, spec.vocab, spec.hidden),
+            output_embedding=embedding if spec.tied else self.take(HEAD, spec.vocab, spec.hidden),
             frequencies=torch.tensor(spec.rotary.frequencies, dtype=torch.float32, device=embedding.device),
             n_parameters=n_parameters,
         )
@@ -148,17 +148,19 @@ class _Builder:
         def merged(part: str, *inner: int) -> Tensor:
             rows = self.take(f"{at}q_proj.{part}", spec.width * (2 if spec.output_gate else 1), *inner)
             # The checkpoint has query and gate head by head.
-            heads = rows.view(spec.heads, -1, spec.head_dim, *inner).unbind(1)
+            q, *gate = (each.flatten(0, 1) for each in rows.view(spec.heads, -1, spec.head_dim, *inner).unbind(1))
             k, v = (self.take(f"{at}{name}_proj.{part}", keys, *inner) for name in ("k", "v"))
-            return torch.cat((*(each.flatten(0, 1) for each in heads), k, v))
+            return torch.cat((q, k, v, *gate))
 
         project = self.linear(merged("weight", hidden), merged("bias") if spec.qkv_bias else None)
-        norms = None
+        norm = None
         if spec.qk_norm:
-            norms = self._norm(f"{at}q_norm", spec.head_dim), self._norm(f"{at}k_norm", spec.head_dim)
+            q, k = (self.take(f"{at}{name}_norm.weight", spec.head_dim) for name in ("q", "k"))
+            weight = torch.cat((q.expand(spec.heads, -1), k.expand(spec.kv_heads, -1)))
+            norm = Norm(weight, self.spec.norm_eps, self.spec.norm_offset)
         weight = self.take(f"{at}o_proj.weight", hidden, spec.width)
         bias = self.take(f"{at}o_proj.bias", hidden) if spec.output_bias else None
-        return Attention(spec, project, norms), self.linear(weight, bias)
+        return Attention(spec, project, norm), self.linear(weight, bias)
 
     def _delta(self, at: str) -> tuple[Delta, Linear]:
         spec, hidden = self._delta_spec, self.spec.hidden

@@ -126,7 +126,8 @@ def _runs(spans: Sequence[Span], device: torch.device) -> Iterator[Run]:
 def _neighbours(spans: Sequence[Span]) -> Iterator[list[Span]]:
     """As many branches of one trunk as fit a run; each other span alone.
 
-    Roots stay alone, for a hidden key still takes part, with the weight 0: a NaN in its value would be seen.
+    A hidden key still takes part, with the weight 0, so a NaN in its value is seen. Roots stay alone, which costs
+    little; branches do not, and whoever reads a NaN behind a trunk cannot tell whose it is.
     """
     members: list[Span] = []
     for span in spans:

@@ -44,18 +44,18 @@ def tree_attention(
     # By key head, the rows of its query heads together: a run is one product for each key head, and no key is repeated.
     q = torch.empty(kv_heads, tokens, shared, dim, dtype=precision, device=query.device)
     q.copy_(query.view(tokens, kv_heads, shared, dim).transpose(0, 1)).mul_(scale)
-    k, v = key.transpose(0, 1).to(precision).contiguous(), value.transpose(0, 1).contiguous()
+    q = q.view(kv_heads, tokens * shared, dim)
+    k, v = key.transpose(0, 1).to(precision), value.transpose(0, 1)
     out = torch.empty(tokens, kv_heads, shared, dim, dtype=query.dtype, device=query.device)
     for run in tree.runs:
         n = run.stop - run.start
-        scores = q[:, run.start : run.stop].flatten(1, 2) @ _seen(k, run, 1).mT
+        scores = torch.bmm(q[:, run.start * shared : run.stop * shared], _seen(k, run, 1).mT)
         by_token = scores.view(kv_heads, n, shared, -1)
         by_token[..., -n:].add_(run.bias[:, None])
         if window is not None:
             distance = tree.positions[run.start : run.stop, None] - _seen(tree.positions, run, 0)
             by_token.masked_fill_((distance >= window)[:, None], -torch.inf)
-        weights = scores.softmax(-1).to(value.dtype)
-        seen = weights @ _seen(v, run, 1)
+        seen = torch.bmm(scores.softmax(-1).to(value.dtype), _seen(v, run, 1))
         out[run.start : run.stop] = seen.view(kv_heads, n, shared, dim).transpose(0, 1)
     return out.view(tokens, heads, dim)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -65,6 +65,12 @@ def no_packed_sequences() -> Iterator[None]:
             utils.find_packed_sequence_indices, utils.is_tracing = packed, tracing
 
 
-def on_device(device: torch.device) -> AbstractContextManager[object]:
-    """Make a CUDA `device` the current one; nothing to do for others."""
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+@contextmanager
+def on_device(device: torch.device) -> Iterator[None]:
+    """Make a CUDA `device` the current one, and turn the caller's autocast for it off.
+
+    Autocast would give other answers than those that were checked at load, or types that were not asked for.
+    """
+    current = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    with current, torch.autocast(device.type, enabled=False):
+        yield

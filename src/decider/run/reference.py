@@ -13,6 +13,7 @@ import torch
 from decider.model.head import LabelHead, last_hidden
 from decider.model.load import LoadedModel
 from decider.run.executor import Logits
+from decider.run.forward import on_device
 from decider.run.stats import ReferenceReport
 from decider.tokens.rows import Row
 
@@ -22,18 +23,19 @@ class ReferenceExecutor:
 
     def __init__(self, loaded: LoadedModel, head: LabelHead) -> None:
         self._loaded = loaded
-        self._head = head
+        self.head = head
 
     @torch.inference_mode()
     def label_logits(self, rows: Sequence[Row]) -> list[Logits]:
         """See `Executor`. Each row is a forward of its own: [1, len(row.ids)] tokens in, [slots, labels] logits out."""
-        return [self._one(row) for row in rows]
+        with on_device(torch.device(self._loaded.device)):
+            return [self._one(row) for row in rows]
 
     def _one(self, row: Row) -> Logits:
         input_ids = torch.tensor([row.ids], device=self._loaded.device)
         hidden = last_hidden(self._loaded.module, input_ids)
         slots = torch.tensor(row.slots, device=self._loaded.device)
-        logits: Logits = self._head(hidden[0, slots]).cpu().numpy()
+        logits: Logits = self.head(hidden[0, slots]).cpu().numpy()
         return logits
 
     def describe(self) -> ReferenceReport:

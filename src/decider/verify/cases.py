@@ -194,8 +194,10 @@ class _Maker:
         kept = self._kept(
             "shared prefixes",
             fitting,
-            lambda n: sum(self._pace.seconds(n + m, runs=2) for m in SUFFIX_TOKENS),
+            lambda n: sum(self._pace.seconds(n + m, runs=3) for m in SUFFIX_TOKENS),
             lambda n: f"{n:,}",
+            # One prefix cannot be taken for another.
+            least=2,
         )
         return tuple(self._group(n) for n in kept)
 

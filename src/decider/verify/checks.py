@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from decider.run.precision import full_float32
 from decider.tokens.rows import Row
 from decider.verify.cases import OPTIONS, SPLIT_SLOTS, Padded, Split
 from decider.verify.compare import Findings, Judge, Verdict
@@ -17,6 +18,8 @@ from decider.verify.watch import Watched
 
 WATCHED = "finite and sealed"
 """The check of all calls, whose rows the others count too."""
+TWIN = "float32 twin"
+"""The check that only an executor in a coarse type has."""
 
 
 def check_rows(engine: Watched, judge: Judge, rows: Sequence[Row], notes: Sequence[str] = ()) -> Verdict:
@@ -63,7 +66,7 @@ def check_long(engine: Watched, judge: Judge, rows: Sequence[Row], short: Row, n
 def check_prefixes(
     engine: Watched, judge: Judge, groups: Sequence[Sequence[Row]], notes: Sequence[str] = ()
 ) -> Verdict:
-    """Rows with a common prefix: sharing forced, full rows, and both against the oracle."""
+    """Rows with a common prefix: sharing forced, full rows, all groups in one call, and each against the oracle."""
     findings, said = Findings(judge), list(notes)
     for rows in groups:
         want = judge.want(rows)
@@ -75,10 +78,36 @@ def check_prefixes(
         if isinstance(shared, str):
             said.append(f"not shared, {way}: {shared}")
             continue
-        findings.against_oracle(way, rows, shared, want)
+        findings.against_oracle(way, rows, shared, want, pool="behind shared tokens")
         findings.against_itself(f"{way}, against full rows", rows, shared, full)
+    _all_at_once(findings, engine, judge, groups)
     prefixes = ", ".join(f"{rows[0].prefix_tokens:,}" for rows in groups) or "no"
     return findings.verdict("shared prefixes", f"prefixes of {prefixes} tokens, shared and as full rows", _once(said))
+
+
+def _all_at_once(findings: Findings, engine: Watched, judge: Judge, groups: Sequence[Sequence[Row]]) -> None:
+    """Where several prefixes run in one call, one can be taken for another."""
+    every = [row for rows in groups for row in rows]
+    if every:
+        findings.against_oracle("all prefixes in one call", every, engine.full(every), judge.want(every))
+
+
+def check_twin(twin: Watched, judge: Judge, groups: Sequence[Sequence[Row]]) -> Verdict:
+    """Shared prefixes by an executor of the same code in float32, against the oracle as closely as float32 allows.
+
+    In a coarse type a token that is missing among many hides behind rounding. Which tokens a branch sees, and where it
+    takes them to be, is the same in every type.
+    """
+    findings, said = Findings(judge), []
+    with full_float32():
+        for rows in groups:
+            shared, way = twin.shared(rows), f"behind {rows[0].prefix_tokens:,} shared tokens"
+            if isinstance(shared, str):
+                said.append(f"not shared, {way}: {shared}")
+            else:
+                findings.against_oracle(way, rows, shared, judge.want(rows))
+        _all_at_once(findings, twin, judge, groups)
+    return findings.verdict(TWIN, f"{len(groups)} shared prefixes by the same code in float32", _once(said))
 
 
 def check_splits(engine: Watched, judge: Judge, split: Split | None, notes: Sequence[str] = ()) -> Verdict:
@@ -105,7 +134,7 @@ def check_splits(engine: Watched, judge: Judge, split: Split | None, notes: Sequ
                 said.append(f"not cut at {cut:,}, {way}: {shared}")
                 continue
             wanted = [want[[slots.index(slot) for slot in row.slots]] for row in rows]
-            findings.against_oracle(f"{way} behind {cut:,} cached tokens", rows, shared, wanted)
+            findings.against_oracle(f"{way} behind {cut:,} cached tokens", rows, shared, wanted, pool=f"{way}, cached")
     compared = f"a row of {n_tokens:,} tokens cut at {len(split.cuts)} points, the rest behind its cached start"
     return findings.verdict("cached splits", compared, _once(said))
 

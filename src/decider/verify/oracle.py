@@ -7,8 +7,7 @@ and then the oracle is no better than what it judges. TF32 is off around each of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,25 +18,13 @@ from decider.model.load import LoadedModel, load_module
 from decider.model.source import ModelFolder
 from decider.run.executor import Logits
 from decider.run.measure import free_bytes
+from decider.run.precision import full_float32
 from decider.run.reference import ReferenceExecutor
 from decider.run.stats import ReferenceReport
 from decider.tokens.rows import Row
 
 # Scores, their softmax, a copy of it and the mask: square matrices in float32, one a head, that eager attention holds.
 _SQUARES = 4
-
-
-@contextmanager
-def full_float32() -> Iterator[None]:
-    """Within it float32 is multiplied as float32; the flags are those of before afterwards."""
-    matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = convolution
 
 
 @dataclass(frozen=True, slots=True)

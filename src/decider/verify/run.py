@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from decider.assembly import make_executor, open_model
-from decider.errors import ConfigError, EngineError
+import torch
+
+from decider.assembly import PACK_LIMITS, make_executor, open_model
+from decider.backbone.load import backbone_of
+from decider.errors import ConfigError, DeviceError, EngineError, first_line
 from decider.plan.buckets import Grid
 from decider.run.grid import GridExecutor, bounded
 from decider.run.packed import PackedExecutor
 from decider.settings import Settings
 from decider.verify.cases import EDGES, SHARES, Cases, Ground, make_cases, make_row
 from decider.verify.checks import (
+    TWIN,
     WATCHED,
     check_edges,
     check_long,
@@ -24,10 +28,11 @@ from decider.verify.checks import (
     check_prefixes,
     check_rows,
     check_splits,
+    check_twin,
     check_watched,
 )
 from decider.verify.compare import Judge, Verdict, tolerance_for
-from decider.verify.oracle import most_tokens, open_eager
+from decider.verify.oracle import Eager, most_tokens, open_eager
 from decider.verify.pace import measure_pace
 from decider.verify.watch import Subject, Watched
 
@@ -53,8 +58,13 @@ class Setup:
     budget_s: float
 
 
-def run_checks(subject: Subject, judge: Judge, cases: Cases, *, say: Say, show: Show) -> tuple[Verdict, ...]:
-    """Every check on `subject`; `say` hears of each before it starts, `show` gets each verdict as it is found."""
+def run_checks(
+    subject: Subject, judge: Judge, cases: Cases, *, say: Say, show: Show, twin: Subject | None = None
+) -> tuple[Verdict, ...]:
+    """Every check on `subject`; `say` hears of each before it starts, `show` gets each verdict as it is found.
+
+    `twin`: an executor in float32 of the same code, if `subject` is of a coarser type.
+    """
     engine = Watched(subject)
     notes = cases.notes
     checks: dict[str, Callable[[], Verdict]] = {
@@ -66,6 +76,8 @@ def run_checks(subject: Subject, judge: Judge, cases: Cases, *, say: Say, show: 
         "padding": lambda: check_padding(engine, judge, cases.padded, notes["padding"]),
     }
     assert checks.keys() == {*SHARES, EDGES}
+    if twin is not None:
+        checks[TWIN] = lambda: check_twin(Watched(twin), judge.in_float32(), cases.prefixes)
     checks[WATCHED] = lambda: check_watched(engine, judge)
     verdicts = []
     for name, check in checks.items():
@@ -77,6 +89,17 @@ def run_checks(subject: Subject, judge: Judge, cases: Cases, *, say: Say, show: 
         show(verdict)
         verdicts.append(verdict)
     return tuple(verdicts)
+
+
+def _twin(oracle: Eager) -> PackedExecutor:
+    """Packs in float32 by our own backbone, over the oracle's weights. Raises DeviceError without room for it."""
+    try:
+        return PackedExecutor(backbone_of(oracle.loaded), oracle.reference.head, PACK_LIMITS)
+    except torch.OutOfMemoryError as error:
+        raise DeviceError(
+            f"{oracle.loaded.device} has no room for the executor in float32 beside its oracle: "
+            f"{first_line(error):.120}; verify on a device with more memory"
+        ) from error
 
 
 def verify(
@@ -104,6 +127,7 @@ def verify(
             )
             yardstick = open_eager(opened.folder, opened.labels.ids, device=loaded.device, dtype=loaded.dtype)
         judge = Judge(oracle, tolerance, yardstick)
+        twin = _twin(oracle) if yardstick is not None and isinstance(made, PackedExecutor) else None
         ground = Ground(
             vocab=int(loaded.module.config.get_text_config().vocab_size),
             labels=len(opened.labels),
@@ -135,6 +159,6 @@ def verify(
                 budget_s=budget_s,
             )
         )
-        return run_checks(made, judge, cases, say=say, show=show)
+        return run_checks(made, judge, cases, say=say, show=show, twin=twin)
     finally:
         made.close()

@@ -1,0 +1,130 @@
+"""Adapters as files: back as they were written, merged into their own base alone, served from a folder without weights.
+
+Refuses to train. Trap: a merge into the wrong base loads and answers; only the digest says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny_models import link_checkpoint
+
+from decider import Choice, Decider, ModelError
+from decider.model.adapter import (
+    ADAPTER_NAME,
+    Adapter,
+    Pair,
+    added,
+    is_adapted,
+    load_adapter,
+    merged,
+    save_adapter,
+    weights_sha256,
+    write_merged,
+)
+from decider.model.checkpoint import read_tensors, short_names
+
+TinyFolder = Callable[[str], Path]
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    tensors = read_tensors(folder)
+    return {short: tensors[full] for full, short in short_names(tensors, folder).items()}
+
+
+def made(folder: Path, base: str) -> Adapter:
+    source = torch.Generator().manual_seed(0)
+    weights = {name: weight for name, weight in weights_of(folder).items() if is_adapted(name)}
+    pairs = {
+        name: Pair(torch.randn(3, w.shape[1], generator=source), torch.randn(w.shape[0], 3, generator=source))
+        for name, w in weights.items()
+    }
+    return Adapter(base, weights_sha256(weights), 0.05, pairs)
+
+
+def test_a_file_gives_back_what_was_written(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    adapter = made(tiny_folder("llama"), "org/base")
+    assert len(adapter.pairs) == 2 * 7
+    save_adapter(tmp_path / ADAPTER_NAME, adapter)
+    found = load_adapter(tmp_path / ADAPTER_NAME)
+    assert (found.base, found.base_sha256, found.scale) == ("org/base", adapter.base_sha256, 0.05)
+    assert found.pairs.keys() == adapter.pairs.keys()
+    for name, pair in adapter.pairs.items():
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(found.pairs[name], pair, strict=True))
+    save_adapter(tmp_path / "half", adapter, torch.bfloat16)
+    assert (tmp_path / "half").stat().st_size < 0.6 * (tmp_path / ADAPTER_NAME).stat().st_size
+    assert load_adapter(tmp_path / "half").pairs["layers.0.mlp.up_proj.weight"].a.dtype == torch.float32
+
+
+def test_it_is_added_and_only_to_its_own_base(tiny_folder: TinyFolder) -> None:
+    weights, adapter = weights_of(tiny_folder("qwen3_5")), made(tiny_folder("qwen3_5"), "x")
+    assert any("linear_attn.in_proj_qkv" in name for name in adapter.pairs)
+    together = merged(weights, adapter)
+    assert together.keys() == weights.keys()
+    for name, weight in together.items():
+        pair = adapter.pairs.get(name)
+        expected = weights[name] if pair is None else weights[name] + 0.05 * (pair.b @ pair.a)
+        assert (weight - expected).abs().max() <= 1e-6
+    name = next(iter(adapter.pairs))
+    with pytest.raises(ModelError, match="belongs to other weights"):
+        merged(weights | {name: weights[name] + 1}, adapter)
+    with pytest.raises(ModelError, match="belongs to other weights"):
+        merged({other: weight for other, weight in weights.items() if other != name}, adapter)
+
+
+def test_the_sum_is_rounded_once() -> None:
+    weight = torch.ones(2, 2, dtype=torch.bfloat16)
+    pair = Pair(torch.full((1, 2), 2.0**-9), torch.full((2, 1), 3.0))
+    assert torch.equal(added(weight, pair, 1.0), (torch.ones(2, 2) + 3 * 2.0**-9).bfloat16())
+
+
+def test_a_folder_with_an_adapter_alone_is_served(
+    tiny_folder: TinyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DECIDER_CACHE", str(tmp_path / "cache"))
+    base = tiny_folder("llama")
+    adapter = made(base, str(base))
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    save_adapter(folder / ADAPTER_NAME, adapter)
+    (folder / "decider_config.json").write_text('{"version": "mine"}')
+    by_hand = tmp_path / "by hand"
+    by_hand.mkdir()
+    write_merged(base, adapter, by_hand)
+    question = {"q": Choice("Which?", ["red", "blue", "green"])}
+    said: list[str] = []
+    answers = []
+    for model in (folder, by_hand, base):
+        with Decider(model, device="cpu", dtype="float32", say=said.append) as decider:
+            answers.append(decider.ask("The box is red.", question)["q"])
+    assert answers[0] == answers[1] != answers[2]
+    assert sum("merging" in line for line in said) == 1
+    # The second time it is there.
+    with Decider(folder, device="cpu", dtype="float32", say=said.append) as decider:
+        assert decider.name == "decider-mine"
+    assert sum("merging" in line for line in said) == 1
+    save_adapter(folder / ADAPTER_NAME, replace(adapter, base_sha256="0" * 64))
+    with pytest.raises(ModelError, match="belongs to other weights"):
+        Decider(folder, device="cpu", say=said.append)
+
+
+def test_what_is_no_adapter_is_named(tmp_path: Path) -> None:
+    file = tmp_path / ADAPTER_NAME
+    with pytest.raises(ModelError, match="cannot read the adapter"):
+        load_adapter(file)
+    save_file({"a": torch.ones(1)}, file)
+    with pytest.raises(ModelError, match="is no adapter of decider"):
+        load_adapter(file)
+
+
+def test_folders_without_weights_are_named(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    folder = link_checkpoint(tiny_folder("llama"), tmp_path / "bare", without="safetensors")
+    with pytest.raises(ModelError, match=r"needs model\.safetensors"):
+        read_tensors(folder)
+    with pytest.raises(ModelError, match="no tensor embed_tokens"):
+        short_names(["lm_head.weight"], folder)
