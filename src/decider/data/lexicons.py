@@ -7,9 +7,9 @@ share a group.
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-import zipfile
 from collections.abc import Iterator
 
+from decider.data.archive import Archive
 from decider.data.items import Item, score
 
 VADER = "vaderSentiment/vader_lexicon.txt"
@@ -29,7 +29,7 @@ POLARITIES = ["negative", "slightly negative", "neutral", "slightly positive", "
 SUBJECTIVITIES = ["a matter of fact", "partly opinion", "a matter of opinion"]
 
 
-def word_feeling(archive: zipfile.ZipFile) -> Iterator[Item]:
+def word_feeling(archive: Archive) -> Iterator[Item]:
     """The mean of ten ratings from −4 to 4, to the nearest of seven levels; the two rare ends are joined to ±3."""
     question = score("How negative or positive is the feeling that this word carries?", FEELINGS)
     for line in archive.read(VADER).decode().splitlines():
@@ -39,7 +39,7 @@ def word_feeling(archive: zipfile.ZipFile) -> Iterator[Item]:
             yield Item(f"Word: {word}", {"feeling": question}, {"feeling": level}, group=word[:STEM_LETTERS].lower())
 
 
-def word_sense(archive: zipfile.ZipFile) -> Iterator[Item]:
+def word_sense(archive: Archive) -> Iterator[Item]:
     """Polarity (−1 to 1) and subjectivity (0 to 1) of a word in one meaning, as five and three levels."""
     polarity = score("How negative or positive is the word in this meaning?", POLARITIES)
     subjectivity = score(

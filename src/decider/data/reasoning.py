@@ -7,9 +7,9 @@ about one state where they fit, and always share their group.
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Iterator
 
+from decider.data.archive import Archive
 from decider.data.items import Gold, Item, choice, noul, score
 from decider.data.registry import parts, samples
 
@@ -37,7 +37,7 @@ SQUAD = "unsolvable_questions/samples.jsonl"
 _SQUAD = re.compile(r"Question:(.*?)\n\s*Context:(.*)", re.S)
 
 
-def likelihood(archive: zipfile.ZipFile) -> Iterator[Item]:
+def likelihood(archive: Archive) -> Iterator[Item]:
     """How the next step of a procedure changes the likelihood of events; several events a state."""
     states: dict[tuple[str, str, str], dict[str, int]] = {}
     for sample in samples(archive, CREPE):
@@ -53,7 +53,7 @@ def likelihood(archive: zipfile.ZipFile) -> Iterator[Item]:
         yield Item(state, questions, gold, group=goal)
 
 
-def deduction(archive: zipfile.ZipFile) -> Iterator[Item]:
+def deduction(archive: Archive) -> Iterator[Item]:
     """Whether statements follow from facts and rules, with what cannot be proven taken as false."""
     passages: dict[str, dict[str, bool]] = {}
     for sample in samples(archive, PARARULE):
@@ -70,7 +70,7 @@ def deduction(archive: zipfile.ZipFile) -> Iterator[Item]:
         yield Item(passage, questions, gold, group=passage)
 
 
-def light_switch(archive: zipfile.ZipFile) -> Iterator[Item]:
+def light_switch(archive: Archive) -> Iterator[Item]:
     """Which objects switch a light on, from observations."""
     for sample in samples(archive, LIGHTS):
         # An instruction and the three answers come first.
@@ -85,7 +85,7 @@ def light_switch(archive: zipfile.ZipFile) -> Iterator[Item]:
         )
 
 
-def qualitative(archive: zipfile.ZipFile) -> Iterator[Item]:
+def qualitative(archive: Archive) -> Iterator[Item]:
     """In which of two directions a quantity changes."""
     for sample in samples(archive, QUARTZ):
         text, *options = parts(_QUARTZ, sample.asked, QUARTZ)
@@ -95,7 +95,7 @@ def qualitative(archive: zipfile.ZipFile) -> Iterator[Item]:
             yield Item(text, {"answer": question}, {"answer": gold}, group=text)
 
 
-def social(archive: zipfile.ZipFile) -> Iterator[Item]:
+def social(archive: Archive) -> Iterator[Item]:
     """What people want, feel and do after an event."""
     for sample in samples(archive, SOCIAL):
         context, asked, *options = parts(_SOCIAL, sample.asked, SOCIAL)
@@ -104,7 +104,7 @@ def social(archive: zipfile.ZipFile) -> Iterator[Item]:
             yield Item(context, {"answer": choice(asked, options)}, {"answer": gold}, group=context)
 
 
-def answerable(archive: zipfile.ZipFile) -> Iterator[Item]:
+def answerable(archive: Archive) -> Iterator[Item]:
     """Whether a passage answers a question."""
     for sample in samples(archive, SQUAD):
         asked, passage = parts(_SQUAD, sample.asked, SQUAD)

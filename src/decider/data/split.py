@@ -36,12 +36,12 @@ class Split:
 def split(task: Task, items: Iterable[Item], limit: int) -> Split:
     """At most `limit` items a split, by hash. Whatever order `items` come in, the result is the same."""
     found = list(items)
-    distinct = _distinct(found)
+    kept = distinct(found)
     sides: dict[bool, list[tuple[str, Item]]] = {False: [], True: []}
-    for digest, item in sorted(distinct.items()):
+    for digest, item in sorted(kept.items()):
         sides[is_test(item.group)].append((digest, item))
     test = [item for _, item in sides[True]][:limit]
-    near = _Near(item.group for item in test)
+    near = Near(item.group for item in test)
     calibrate: list[Item] = []
     n_near = 0
     for _, item in sides[False]:
@@ -51,7 +51,7 @@ def split(task: Task, items: Iterable[Item], limit: int) -> Split:
             n_near += 1
         else:
             calibrate.append(item)
-    return Split(tuple(calibrate), tuple(test), len(found), len(found) - len(distinct), n_near)
+    return Split(tuple(calibrate), tuple(test), len(found), len(found) - len(kept), n_near)
 
 
 def is_test(group: str) -> bool:
@@ -70,7 +70,7 @@ def digest_of(item: Item) -> str:
     return hashlib.sha256(item.content().encode()).hexdigest()
 
 
-def _distinct(items: list[Item]) -> dict[str, Item]:
+def distinct(items: list[Item]) -> dict[str, Item]:
     """Content hash → item. Of items that ask the same of the same text the first by hash is kept; of those whose
     answers differ, none."""
     by_text: dict[str, dict[str, Item]] = defaultdict(dict)
@@ -88,7 +88,7 @@ def _distinct(items: list[Item]) -> dict[str, Item]:
     return kept
 
 
-class _Near:
+class Near:
     """Texts to be near to. Holds the word pairs of each, and who has which."""
 
     def __init__(self, texts: Iterable[str]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-import zipfile
 from collections.abc import Iterator
 
+from decider.data.archive import Archive
 from decider.data.items import Item, choice, noul
 from decider.data.registry import parts, samples
 
@@ -24,7 +24,7 @@ RADIO = "fcc_amateur_extra/samples.jsonl"
 _RADIO = re.compile(r"(.*?)\nA\.(.*?)\nB\.(.*?)\nC\.(.*?)\nD\.(.*?)", re.S)
 
 
-def satire(archive: zipfile.ZipFile) -> Iterator[Item]:
+def satire(archive: Archive) -> Iterator[Item]:
     """Headlines of a satirical paper and of a news site."""
     question = noul(
         "Is this headline satire?",
@@ -35,7 +35,7 @@ def satire(archive: zipfile.ZipFile) -> Iterator[Item]:
         yield Item(sample.asked, {"satire": question}, {"satire": sample.ideal == "1"}, group=sample.asked)
 
 
-def same_product(archive: zipfile.ZipFile) -> Iterator[Item]:
+def same_product(archive: Archive) -> Iterator[Item]:
     """Two offers' titles, of one product or of two."""
     question = noul("Do these two offers sell the same product, model and variant included?")
     for sample in samples(archive, PRODUCTS):
@@ -44,7 +44,7 @@ def same_product(archive: zipfile.ZipFile) -> Iterator[Item]:
         yield Item(state, {"same": question}, {"same": sample.ideal == "Yes"}, group=f"{first}\n{second}")
 
 
-def occupation(archive: zipfile.ZipFile) -> Iterator[Item]:
+def occupation(archive: Archive) -> Iterator[Item]:
     """A job title, and the occupation it is counted under, among twenty."""
     titles = [(parts(_JOBS, sample.asked, JOBS)[0], sample.ideal) for sample in samples(archive, JOBS)]
     occupations = sorted({occupation for _, occupation in titles})
@@ -55,7 +55,7 @@ def occupation(archive: zipfile.ZipFile) -> Iterator[Item]:
         yield Item(f"Job title: {title}", {"occupation": question}, {"occupation": gold}, group=title)
 
 
-def radio_licence(archive: zipfile.ZipFile) -> Iterator[Item]:
+def radio_licence(archive: Archive) -> Iterator[Item]:
     """Questions of the pool for the US amateur radio licence, Extra class."""
     for sample in samples(archive, RADIO):
         asked, *options = parts(_RADIO, sample.asked, RADIO)

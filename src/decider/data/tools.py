@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from decider.data.archive import Archive
 from decider.data.items import Item, choice, noul
 
 FOLDER = "bfcl_eval/data/"
@@ -37,14 +37,14 @@ class _Call:
     gold: str | None
 
 
-def tool_choice(archive: zipfile.ZipFile) -> Iterator[Item]:
+def tool_choice(archive: Archive) -> Iterator[Item]:
     """Two functions or more, one of them right."""
     for call in _calls(archive, SEVERAL):
         if len(call.functions) > 1 and call.gold is not None:
             yield _pick(call.request, call.functions, call.gold)
 
 
-def tool_routing(archive: zipfile.ZipFile) -> Iterator[Item]:
+def tool_routing(archive: Archive) -> Iterator[Item]:
     """One right function among seven of other requests, in an order by hash."""
     calls = list(_calls(archive, SINGLE))
     known: dict[str, str] = {}
@@ -61,7 +61,7 @@ def tool_routing(archive: zipfile.ZipFile) -> Iterator[Item]:
         yield _pick(call.request, options, call.gold)
 
 
-def tool_fits(archive: zipfile.ZipFile) -> Iterator[Item]:
+def tool_fits(archive: Archive) -> Iterator[Item]:
     """Whether any of the functions at hand serves the request."""
     for call in _calls(archive, (*SINGLE, *SEVERAL, *NONE_FITS)):
         listed = [{"name": name, "description": text} for name, text in call.functions.items()]
@@ -77,7 +77,7 @@ def _pick(request: str, functions: Mapping[str, str], gold: str) -> Item:
     return Item(request, {"tool": choice(WHICH, dict(functions))}, {"tool": gold}, group=request)
 
 
-def _calls(archive: zipfile.ZipFile, sets: tuple[str, ...]) -> Iterator[_Call]:
+def _calls(archive: Archive, sets: tuple[str, ...]) -> Iterator[_Call]:
     for name in sets:
         file = f"BFCL_v4_{name}.json"
         gold: dict[str, str] = {}
@@ -95,7 +95,7 @@ def _calls(archive: zipfile.ZipFile, sets: tuple[str, ...]) -> Iterator[_Call]:
                 yield _Call(request, functions, gold.get(entry["id"]))
 
 
-def _lines(archive: zipfile.ZipFile, file: str) -> Iterator[Any]:
+def _lines(archive: Archive, file: str) -> Iterator[Any]:
     for line in archive.read(FOLDER + file).decode().splitlines():
         yield json.loads(line)
 

@@ -31,6 +31,7 @@ __all__ = ["ModelFolder", "ModelListing", "list_models", "resolve"]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _CONFIG = "decider_config.json"
+_ADAPTER = "adapter.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ class ModelListing:
 def resolve(model: str | Path | None, *, gguf_file: str | None, cache: Path, say: Say) -> ModelFolder:
     """The folder for a Hub id, a local folder, a `.gguf` file, or None and the aliases of the embedded model.
 
-    `gguf_file` names a file inside the folder or repository. GGUF files are converted once into `cache`. Raises
-    ModelError.
+    `gguf_file` names a file inside the folder or repository. GGUF files are converted once into `cache`, and adapters
+    (a folder with `adapter.safetensors` and no model) merged there. Raises ModelError.
     """
     # A Path is never an alias: it is how code names a folder that is called like one.
     if model is None or (isinstance(model, str) and model in ALIASES):
@@ -87,6 +88,8 @@ def _from_folder(path: Path, gguf_file: str | None, cache: Path, say: Say) -> Mo
     if gguf_file is not None:
         return _converted(path / gguf_file, str(path), cache, say)
     if not (path / "config.json").is_file():
+        if (path / _ADAPTER).is_file():
+            return _adapted(path, cache, say)
         found = sorted(file.name for file in path.glob("*.gguf"))
         remedy = (
             f"name one of its GGUF files: gguf_file={found[0]!r}" if found else "it needs config.json and safetensors"
@@ -100,9 +103,7 @@ def _converted(file: Path, name: str, cache: Path, say: Say) -> ModelFolder:
     if not file.is_file():
         raise ModelError(f"there is no GGUF file {str(file)!r}; check the folder and the name")
     beside = file.parent / _CONFIG
-    stamps = [
-        (str(part.resolve()), part.stat().st_size, part.stat().st_mtime_ns) for part in (file, beside) if part.is_file()
-    ]
+    stamps = [_stamp(part) for part in (file, beside) if part.is_file()]
     key = hashlib.sha256(repr(stamps).encode()).hexdigest()[:12]
 
     def fill(draft: Path) -> None:
@@ -113,6 +114,29 @@ def _converted(file: Path, name: str, cache: Path, say: Say) -> ModelFolder:
             shutil.copy(beside, draft / _CONFIG)
 
     return ModelFolder(publish(cache / "gguf" / f"{file.stem}-{key}", fill), name, f"{file.name}, converted")
+
+
+def _adapted(path: Path, cache: Path, say: Say) -> ModelFolder:
+    """The model that the folder's adapter was trained on, with it merged; the folder's `decider_config.json` beside."""
+    from decider.model.adapter import load_adapter, write_merged
+
+    adapter = load_adapter(path / _ADAPTER)
+    base = resolve(adapter.base, gguf_file=None, cache=cache, say=say)
+    stamps = [_stamp(file) for file in (path / _ADAPTER, path / _CONFIG, base.path) if file.exists()]
+    key = hashlib.sha256(repr(stamps).encode()).hexdigest()[:12]
+
+    def fill(draft: Path) -> None:
+        say(f"merging the adapter into {base.name}")
+        write_merged(base.path, adapter, draft)
+        if (path / _CONFIG).is_file():
+            shutil.copy(path / _CONFIG, draft / _CONFIG)
+
+    target = publish(cache / "adapted" / f"{path.resolve().name}-{key}", fill)
+    return ModelFolder(target, str(path), f"an adapter of {base.name}, merged")
+
+
+def _stamp(file: Path) -> tuple[str, int, int]:
+    return str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns
 
 
 def list_models(cache: Path) -> tuple[ModelListing, ...]:

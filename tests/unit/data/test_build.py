@@ -17,8 +17,9 @@ import pytest
 from made_wheels import made_tasks
 
 from decider.data import build as build_module
-from decider.data.build import MADE_BY, MANIFEST, build, named
+from decider.data.build import MADE_BY, build, named
 from decider.data.fetch import wheel_of
+from decider.data.folder import MANIFEST
 from decider.data.items import Item, Read, Task
 from decider.data.sources import SOURCES, VADER
 from decider.data.tasks import TASKS
@@ -127,7 +128,7 @@ def test_a_build_that_fails_leaves_things_as_they_were(
     def full(*_: object) -> bytes:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(build_module, "_line", full)
+    monkeypatch.setattr(build_module, "line_of", full)
     with pytest.raises(ConfigError, match=r"cannot write .*No space left"):
         build(out, cache, silent, tasks=tasks, limit=3, download=refuse)
     assert out.exists() is there

@@ -1,0 +1,108 @@
+"""Programmatic families: every answer is worked out anew by a solver that shares no code with its generator.
+
+Refuses to be lenient: a question that no solver takes fails. Trap: an abstaining option is right only where no other
+option is, and that too is worked out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from solvers.reading import Answer, shown
+from solvers.registry import SOLVERS
+
+from decider.data.families.catalogue import FAMILIES, items
+from decider.data.families.making import NONE_FITS, NOT_STATED, Family
+from decider.data.items import Gold
+from decider.questions.limits import DEFAULT_LIMITS
+from decider.questions.wire import parse_request
+
+N = 250
+MOST_STATE_CHARS = 3500
+ABSTAINING = {*NONE_FITS, *NOT_STATED, "none of these tools"}
+
+
+def right(answer: Answer, question: dict[str, Any], gold: Gold) -> bool:
+    if question["type"] != "choice":
+        return type(answer) is type(gold) and answer == gold
+    assert isinstance(answer, set)
+    names = shown(question)
+    fitting = [name for name in names if name in answer]
+    return fitting == [gold] if fitting else [name for name in names if name in ABSTAINING] == [gold]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_answer_is_found_again(family: Family) -> None:
+    for item in itertools.islice(items(family, "test"), N):
+        state = json.loads(json.dumps(item.state))
+        for key, question in item.questions.items():
+            answer = SOLVERS[family.name](state, str(question["instructions"]), dict(question))
+            assert right(answer, dict(question), item.gold[key]), (state, question, item.gold[key], answer)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_items_are_what_the_catalogue_says(family: Family) -> None:
+    kinds: set[str] = set()
+    golds: Counter[Gold] = Counter()
+    for item in itertools.islice(items(family, "test"), N):
+        request = parse_request(
+            json.loads(json.dumps({"state": item.state, "questions": item.questions})), DEFAULT_LIMITS
+        )
+        assert item.gold.keys() == request.questions.keys()
+        kinds |= {question.kind for question in request.questions.values()}
+        golds.update(gold for gold in item.gold.values() if isinstance(gold, bool))
+        text = item.state if isinstance(item.state, str) else json.dumps(item.state)
+        assert 0 < len(text) <= MOST_STATE_CHARS
+        assert item.group == item.content()
+    assert kinds == set(family.kinds)
+    if golds:
+        assert 0.3 <= golds[True] / golds.total() <= 0.7
+
+
+def test_items_depend_on_the_stream_and_their_number_alone() -> None:
+    for family in FAMILIES:
+        first = [item.content() for item in itertools.islice(items(family, "seed 0"), 8)]
+        assert first == [item.content() for item in itertools.islice(items(family, "seed 0"), 8)]
+        assert first != [item.content() for item in itertools.islice(items(family, "seed 1"), 8)]
+
+
+def test_wide_lookup_reaches_255_options() -> None:
+    (wide,) = [family for family in FAMILIES if family.name == "lookup_wide"]
+    sizes = {len(shown(dict(item.questions["q1"]))) for item in itertools.islice(items(wide, "test"), 400)}
+    assert {9, 64, 128, 255} <= sizes
+    (exact,) = [family for family in FAMILIES if family.name == "lookup_64"]
+    for item in itertools.islice(items(exact, "test"), 50):
+        assert len(shown(dict(item.questions["q1"]))) == 64
+
+
+def test_the_right_option_stands_anywhere() -> None:
+    for family in FAMILIES:
+        if "choice" in family.kinds:
+            places: Counter[str] = Counter()
+            for item in itertools.islice(items(family, "test"), N):
+                for key, question in item.questions.items():
+                    if question["type"] == "choice" and len(names := shown(dict(question))) > 2:
+                        places["first"] += names[0] == item.gold[key]
+                        places["last"] += names[-1] == item.gold[key]
+                        places["all"] += 1
+            if places["all"] > 60 and family.name not in ("levels", "deduction_made", "none_fits"):
+                assert places["first"] / places["all"] < 0.55, family.name
+                assert places["last"] / places["all"] < 0.55, family.name
+
+
+@pytest.mark.parametrize(
+    "family", [each for each in FAMILIES if "choice" in each.kinds], ids=lambda family: family.name
+)
+def test_an_abstaining_option_is_no_sign_that_it_is_right(family: Family) -> None:
+    there = right_ones = 0
+    for item in itertools.islice(items(family, "test"), 2 * N):
+        for key, question in item.questions.items():
+            if question["type"] == "choice" and ABSTAINING & set(shown(dict(question))):
+                there += 1
+                right_ones += item.gold[key] in ABSTAINING
+    if there > 40:
+        assert 0.15 < right_ones / there < 0.65
