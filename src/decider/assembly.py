@@ -33,7 +33,7 @@ from decider.run.reference import ReferenceExecutor
 from decider.run.stats import ReferenceReport
 from decider.run.variant import check_options
 from decider.settings import Settings
-from decider.tokens.calibration import Calibration
+from decider.tokens.calibration import DTYPE_KEYS, Calibration
 from decider.tokens.chat import ChatFrame, chat_frame
 from decider.tokens.config import DeciderConfig, load_config
 from decider.tokens.labels import LabelTable, label_table
@@ -45,8 +45,6 @@ Say = Callable[[str], None]
 
 PACK_LIMITS = PackLimits(max_tokens=2048, max_sequences=512, max_slots=4096)
 """Packs of exact length. More tokens make products no faster on a CPU, and a call's memory larger."""
-DTYPE_KEYS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-"""How `x_calibration` calls a dtype."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from decider.errors import QuestionError
 from decider.questions.answers import Selection
 from decider.questions.confidence import argmax
+from decider.questions.faults import show
 from decider.questions.request import Request
 from decider.questions.types import Choice, Question, Score
 from decider.tokens.calibration import Calibration, IsotonicMap, PlattMap, Thresholds
@@ -129,23 +130,26 @@ def selector_for(
             "an explicit temperature switches off what was calibrated; leave the temperature or the error rate out",
             loc=_LOC,
         )
-    for what, now, calibrated in (
-        ("layout", layout, selective.layout),
-        ("permutations", permutations, selective.permutations),
+    for what, now, calibrated, otherwise in (
+        ("layout", layout, selective.layout, "calibrate in this one by `decider calibrate --layout`"),
+        # Calibration asks every Choice in one order.
+        ("permutations", permutations, selective.permutations, "without an error rate"),
     ):
         if now != calibrated:
             raise QuestionError(
-                f"{what} is {now!r}, and error rates were calibrated with {calibrated!r}; ask with that, or calibrate "
-                "with this by `decider calibrate`",
+                f"{what} is {now!r}, and error rates were calibrated with {calibrated!r}; ask with that, or "
+                f"{otherwise}",
                 loc=_LOC,
             )
-    for question in request.questions.values():
+    for question_id, question in request.questions.items():
         if not (isinstance(question, Choice) and len(question.names) == 1):
-            _check_kind(question.kind, selective.by_kind.get(question.kind), rate)
+            thresholds = _of_kind(question.kind, selective.by_kind.get(question.kind), rate)
+            if isinstance(question, Score):
+                _check_form(question_id, question, thresholds, isolated_levels=selective.isolated_levels)
     return Selector(rate, selective.by_kind)
 
 
-def _check_kind(kind: str, thresholds: Thresholds | None, rate: float) -> None:
+def _of_kind(kind: str, thresholds: Thresholds | None, rate: float) -> Thresholds:
     if thresholds is None:
         raise QuestionError(
             f"no error rate was calibrated for questions of type {kind}; calibrate with labelled ones by `decider "
@@ -154,8 +158,21 @@ def _check_kind(kind: str, thresholds: Thresholds | None, rate: float) -> None:
         )
     if rate_index(thresholds, rate) is None:
         raise QuestionError(
-            f"error_rate is {rate}, and the smallest that was calibrated for questions of type {kind} is "
-            f"{thresholds.error_rates[0]} (on {thresholds.n:,} decisions); ask for no less, or give `decider "
-            "calibrate` more data",
+            f"error_rate is {rate}, and the smallest with thresholds for questions of type {kind} is "
+            f"{thresholds.error_rates[0]}; ask for no less",
+            loc=_LOC,
+        )
+    return thresholds
+
+
+def _check_form(question_id: str, question: Score, thresholds: Thresholds, *, isolated_levels: bool) -> None:
+    """Raises QuestionError for a Score that is read in another form than the calibrated ones."""
+    isolated = isolated_levels if question.isolated is None else question.isolated
+    if isolated != thresholds.isolated:
+        forms = ("all levels in one row", "each level in a row of its own (isolated)")
+        raise QuestionError(
+            f"the score {show(question_id)} is asked with {forms[isolated]}, and error rates were calibrated with "
+            f"{forms[thresholds.isolated]}; ask it with `isolated` {str(thresholds.isolated).lower()}, or without an "
+            "error rate",
             loc=_LOC,
         )

@@ -41,6 +41,8 @@ QUESTIONS: dict[str, Question] = {
     "urgent": Noul("Is it urgent?"),
     "lone": Choice("Pick", ["only"]),
 }
+IN_ONE_ROW = {name: question for name, question in QUESTIONS.items() if name != "levels"}
+"""Read as the thresholds below were calibrated."""
 T = {"choice": 2.0, "score": 3.0, "noul": 0.5}
 A, B = 1.5, -0.25
 
@@ -54,7 +56,7 @@ SELECTIVE = {
     "permutations": 1,
     "risk_confidence": 0.9,
     "choice": thresholds([0.7, 0.6], [None, 0.0]),
-    "score": thresholds([0.8, 0.7], [0.9, 0.3]),
+    "score": thresholds([0.8, 0.7], [0.9, 0.3], isolated=False),
     "noul": thresholds([0.6, 0.4], [0.55, 0.5]),
 }
 CONFIG = {
@@ -199,13 +201,12 @@ def test_an_explicit_temperature_switches_the_map_off(
 
 @pytest.mark.parametrize(("rate", "index"), [(0.1, 0), (0.2, 0), (0.3, 1), (0.9, 1)])
 def test_selections_follow_their_definitions(decider: Decider, rate: float, index: int) -> None:
-    answers = decider.ask(STATE, QUESTIONS, error_rate=rate)
-    without = decider.ask(STATE, QUESTIONS)
+    answers = decider.ask(STATE, IN_ONE_ROW, error_rate=rate)
+    without = decider.ask(STATE, IN_ONE_ROW)
     assert all(answer.selection is None for answer in without.values())
     names: dict[str, list[object]] = {
         "team": ["billing", "technical", "sales"],
         "severity": [0, 1, 2, 3],
-        "levels": [0, 1, 2],
         "urgent": [False, True],
         "lone": ["only"],
     }
@@ -226,6 +227,28 @@ def test_selections_follow_their_definitions(decider: Decider, rate: float, inde
     assert all(type(entry) is bool for entry in selections["urgent"].prediction_set)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("isolated_levels", [False, True])
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_scores_are_selected_in_the_form_that_was_calibrated(
+    tiny_folder: TinyFolder, tmp_path: Path, isolated_levels: bool, calibrated: bool
+) -> None:
+    """`levels` is isolated by itself, `severity` says nothing and so is what the file says."""
+    score = thresholds([0.8, 0.7], [0.9, 0.3], isolated=calibrated)
+    entry = {"temperature_by_type": T, "selective": {**SELECTIVE, "score": score}}
+    file = tmp_path / "form.json"
+    file.write_text(json.dumps({"isolated_levels": isolated_levels, "x_calibration": {"fp32": entry}}))
+    decider = Decider(tiny_folder("llama"), device="cpu", executor="reference", decider_config=file)
+    for name, isolated in (("levels", True), ("severity", isolated_levels)):
+        question = {name: QUESTIONS[name]}
+        (raw,) = decider.raw([make_request(STATE, question)])
+        assert raw[name].isolated == isolated
+        if isolated == calibrated:
+            assert decider.ask(STATE, question, error_rate=0.1)[name].selection is not None
+        else:
+            with pytest.raises(QuestionError, match=f"the score '{name}' is asked with"):
+                decider.ask(STATE, question, error_rate=0.1)
+
+
 def test_classes_of_a_choice_have_their_own_thresholds(tiny_folder: TinyFolder, tmp_path: Path) -> None:
     own = {"billing": 0.0, "technical": 1.0}
     by_class = {name: {"n": 9, "set_thresholds": [limit, limit]} for name, limit in own.items()}
@@ -240,9 +263,9 @@ def test_classes_of_a_choice_have_their_own_thresholds(tiny_folder: TinyFolder, 
 
 
 def test_many_and_wire_and_request_say_the_same(decider: Decider) -> None:
-    one = decider.ask(STATE, QUESTIONS, error_rate=0.2)
-    assert decider.ask_many(["Thank you.", STATE], QUESTIONS, error_rate=0.2)[1] == one
-    assert decider.answer(make_request(STATE, QUESTIONS, error_rate=0.2)) == one
+    one = decider.ask(STATE, IN_ONE_ROW, error_rate=0.2)
+    assert decider.ask_many(["Thank you.", STATE], IN_ONE_ROW, error_rate=0.2)[1] == one
+    assert decider.answer(make_request(STATE, IN_ONE_ROW, error_rate=0.2)) == one
     wire = {
         "state": STATE,
         "error_rate": 0.2,
@@ -278,7 +301,7 @@ def test_a_rate_out_of_range_is_refused(decider: Decider, rate: object) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"error_rate": 0.05}, "error_rate is 0.05, and the smallest that was calibrated"),
+        ({"error_rate": 0.05}, "error_rate is 0.05, and the smallest with thresholds"),
         ({"independent": False}, "share a row"),
         ({"temperature": 1.0}, "explicit temperature"),
         ({"permutations": 2}, "permutations is 2"),
@@ -290,11 +313,11 @@ def test_refusals_come_before_the_first_forward(
 ) -> None:
     calls = spied(monkeypatch)
     with pytest.raises(QuestionError, match=said):
-        decider.ask(STATE, QUESTIONS, **{"error_rate": 0.1, **options})  # type: ignore[arg-type]
+        decider.ask(STATE, IN_ONE_ROW, **{"error_rate": 0.1, **options})  # type: ignore[arg-type]
     with pytest.raises(QuestionError, match=r"states\.0\.error_rate"):
-        decider.ask_many([STATE, STATE], QUESTIONS, **{"error_rate": 0.1, **options})  # type: ignore[arg-type]
+        decider.ask_many([STATE, STATE], IN_ONE_ROW, **{"error_rate": 0.1, **options})  # type: ignore[arg-type]
     assert calls == []
-    decider.ask(STATE, QUESTIONS, **{key: value for key, value in options.items() if key != "error_rate"})  # type: ignore[arg-type]
+    decider.ask(STATE, IN_ONE_ROW, **{key: value for key, value in options.items() if key != "error_rate"})  # type: ignore[arg-type]
     assert len(calls) == 1
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from made_decisions import FACTS, SCRIPT, made_decisions
 
+from decider.api import Decider
 from decider.cli import main
 from decider.decisions import distributions
 from decider.evaluate.saved import load_decisions, save_decisions
@@ -233,6 +234,14 @@ def test_two_reports_are_compared(saved: Path, tmp_path: Path, capsys: pytest.Ca
         (["d.npz", "--html", "no/r.html"], "--html 'no/r.html' cannot be written"),
         (["d.npz", "--json", "d.npz"], "--json 'd.npz' is read or written otherwise too; name another file"),
         (["d.npz", "--json", "r", "--html", "r"], "--html 'r' is read or written otherwise too; name another file"),
+        (["d.npz", "--decider-config", "c.json", "--json", "c.json"], "there is no file 'c.json'"),
+        (
+            ["d.npz", "--decider-config", "t.jsonl", "--json", "t.jsonl"],
+            "--json 't.jsonl' is read or written otherwise",
+        ),
+        (["d.npz", "--json", "/dev/null"], "--json '/dev/null' is no regular file"),
+        (["/dev/stdin"], "DATA '/dev/stdin' is no regular file; save it as one"),
+        (["."], "DATA '.' is no regular file"),
         (["t.jsonl", "--limit", "0"], "--limit is 0; it must be a whole number from 1 on"),
         (["t.jsonl", "--sensitivity", "-1"], "--sensitivity is -1; it must be a whole number from 0 on"),
         (["t.jsonl", "--save", "r.json"], "--save 'r.json' does not end in .npz"),
@@ -277,3 +286,59 @@ def test_a_file_without_decisions_is_refused(tmp_path: Path, capsys: pytest.Capt
     save_decisions(file, made_decisions(3).take(np.zeros(0, dtype=np.int64)), FACTS)
     assert main(["eval", str(file)]) == 2
     assert "d.npz" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("save", [True, False])
+def test_an_interrupted_run_saves_what_was_asked(
+    tiny_folder: TinyFolder,
+    lines: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    save: bool,
+) -> None:
+    monkeypatch.setattr("decider.evaluate.ask.CHUNK_ROWS", 10)
+    asked: list[int] = []
+    original = Decider.raw
+
+    def raw(self: Decider, requests: Any) -> Any:
+        asked.append(len(requests))
+        if len(asked) > 2:
+            raise KeyboardInterrupt
+        return original(self, requests)
+
+    monkeypatch.setattr(Decider, "raw", raw)
+    file, report = tmp_path / "d.npz", tmp_path / "r.json"
+    model = ["--model", str(tiny_folder("llama")), "--device", "cpu", "--dtype", "float32", "--executor", "reference"]
+    words = ["eval", str(lines), *model, "--json", str(report), *(["--save", str(file)] if save else [])]
+    assert main(words) == 130
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.endswith("decider: interrupted\n")
+    assert not report.exists()
+    if not save:
+        assert "4 of 7 items were asked, and nothing is kept; --save keeps what was asked" in shown.err
+        assert not file.exists()
+        return
+    assert f"4 of 7 items were asked; their 12 decisions are kept in {file}" in shown.err
+    monkeypatch.undo()
+    assert main(["eval", str(file), "--bootstrap", "0", "--json", str(report)]) == 0
+    assert read(report)["decisions"]["key"] == [f"t{n}/{question}" for n in range(4) for question in QUESTIONS]
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {name: tmp_path / f"r.{name}" for name in ("json", "html")}
+    for file in files.values():
+        file.write_text("before", encoding="utf-8")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    for name, file in files.items():
+        assert main(["eval", str(saved), "--bootstrap", "0", f"--{name}", str(file)]) == 2
+        assert "No space left on device" in capsys.readouterr().err
+        assert file.read_text(encoding="utf-8") == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["decisions.npz", "r.html", "r.json"]

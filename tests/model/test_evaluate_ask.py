@@ -22,7 +22,7 @@ from decider.answering import RawAnswer
 from decider.decisions import CHOICE, NOUL, SCORE, distributions
 from decider.errors import EngineError, QuestionError, TooLargeError
 from decider.evaluate import ask as ask_module
-from decider.evaluate.ask import Refused, ask, run, run_facts
+from decider.evaluate.ask import Interrupted, Refused, ask, run, run_facts
 from decider.evaluate.labelled import LabelledItem, read_labelled
 from decider.evaluate.sensitivity import MOST_ORDERS, Sensitivity, exact_interval, measure
 from decider.questions.answers import ChoiceAnswer, NoulAnswer, ScoreAnswer
@@ -363,3 +363,43 @@ def test_a_real_engine_depends_on_order_and_on_nothing_else(tiny_folder: TinyFol
     assert ids.changed == neighbours.changed == 0
     assert max(ids.largest_shift, neighbours.largest_shift) < 1e-4
     assert order.largest_shift > 1e-2
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("stop", [0, 1, 3])
+def test_an_interrupted_run_keeps_what_was_asked(stop: int) -> None:
+    """In the middle of a forward, after `stop` of them; items are asked one in a forward, and the second is refused."""
+
+    class Stopping(Fake):
+        def raw(self, requests: Sequence[Request]) -> list[dict[str, RawAnswer]]:
+            if len(self.taken) == stop:
+                raise KeyboardInterrupt
+            return super().raw(requests)
+
+    asked_of = [item(f"t{n}", "x" * (200 if n == 1 else 10), QUESTIONS, GOLD) for n in range(6)]
+    with pytest.raises(Interrupted) as caught:
+        run(Stopping(longest_state=100), asked_of, say=nothing)
+    assert isinstance(caught.value, KeyboardInterrupt)
+    decisions = caught.value.asked.decisions
+    n_answered = caught.value.done - len(caught.value.asked.refused)
+    assert n_answered == stop
+    whole = run(Fake(longest_state=100), asked_of, say=nothing).decisions
+    assert decisions.key == whole.key[: 4 * stop]
+    np.testing.assert_array_equal(decisions.gold, whole.gold[: 4 * stop])
+    np.testing.assert_array_equal(decisions.logits, whole.logits[: 4 * stop, : decisions.logits.shape[1]])
+
+
+def test_an_interruption_between_an_items_questions_keeps_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = iter("abcdef")
+
+    def interrupt(question: Question) -> tuple[str, ...]:
+        if next(names) == "f":
+            raise KeyboardInterrupt
+        return class_names(question)
+
+    monkeypatch.setattr(ask_module, "class_names", interrupt)
+    monkeypatch.setattr(ask_module, "CHUNK_ROWS", 1)
+    with pytest.raises(Interrupted) as caught:
+        run(Fake(), items(2), say=nothing)
+    assert caught.value.done == 1
+    assert caught.value.asked.decisions.key == tuple(f"t0/{name}" for name in QUESTIONS)

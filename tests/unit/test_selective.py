@@ -169,8 +169,10 @@ def test_what_was_not_calibrated_is_refused() -> None:
     assert "`decider calibrate`" in said
     only_choice = Calibration(selective=replace(SELECTIVE, by_kind={"choice": THRESHOLDS}))
     assert "questions of type score" in refused(QUESTIONS, calibration=only_choice)
-    assert "error_rate is 0.005, and the smallest" in refused(QUESTIONS, rate=0.005)
-    assert "is 0.01 (on 100 decisions)" in refused(QUESTIONS, rate=0.005)
+    said = refused(QUESTIONS, rate=0.005)
+    assert "error_rate is 0.005, and the smallest with thresholds for questions of type choice is 0.01" in said
+    # There are none below the grid, whatever the data.
+    assert "data" not in said
 
 
 def test_a_lone_option_needs_no_thresholds() -> None:
@@ -185,4 +187,26 @@ def test_answers_that_come_about_in_another_way_are_refused() -> None:
     assert "independent=False" in refused(QUESTIONS, independent=False)
     assert "explicit temperature" in refused(QUESTIONS, overridden=True)
     assert "layout is 'chat', and error rates were calibrated with 'plain'" in refused(QUESTIONS, layout="chat")
-    assert "permutations is 2, and error rates were calibrated with 1" in refused(QUESTIONS, permutations=2)
+    assert "`decider calibrate --layout`" in refused(QUESTIONS, layout="chat")
+    said = refused(QUESTIONS, permutations=2)
+    assert "permutations is 2, and error rates were calibrated with 1; ask with that, or without" in said
+    # Which calibrates in one order alone.
+    assert "decider calibrate" not in said
+
+
+@pytest.mark.parametrize("isolated_levels", [True, False])
+@pytest.mark.parametrize("calibrated", [True, False])
+@pytest.mark.parametrize("asked", [True, False, None])
+def test_scores_are_asked_in_the_form_they_were_calibrated_in(
+    isolated_levels: bool, calibrated: bool, asked: bool | None
+) -> None:
+    by_kind = {**SELECTIVE.by_kind, "score": replace(THRESHOLDS, isolated=calibrated)}
+    calibration = Calibration(selective=replace(SELECTIVE, by_kind=by_kind, isolated_levels=isolated_levels))
+    questions = {**QUESTIONS, "s": Score("x", ["u", "v"], isolated=asked)}
+    if calibrated == (isolated_levels if asked is None else asked):
+        request = make_request("x", questions, error_rate=0.05)
+        assert selector_for(request, calibration, layout="plain", permutations=1, overridden=False) is not None
+    else:
+        said = refused(questions, calibration=calibration)
+        assert "the score 's' is asked with" in said
+        assert f"ask it with `isolated` {str(calibrated).lower()}" in said

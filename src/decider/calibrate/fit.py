@@ -17,8 +17,11 @@ from decider.calibrate.noul import LEAST_NOULS, LEAST_OF_ANSWER, MapChoice, comp
 from decider.calibrate.scoring import Choice, Estimate, choose, ece, estimate, item_codes
 from decider.calibrate.temperatures import BOUNDS, Fitted
 from decider.decisions import KINDS, NOUL, BoolArray, Decisions, Float64Array, IntArray
+from decider.errors import ConfigError
 from decider.tokens.calibration import IsotonicMap, PlattMap, Temperatures
 
+LEAST_DECISIONS = 30
+"""With fewer no temperature is fitted: its error would be about as large as what it has to correct."""
 FEW_DECISIONS = 200
 """Fewer than these are warned of."""
 NAMES = {
@@ -56,7 +59,7 @@ class Fit:
     n: int
     n_items: int
     folds: int
-    """0 where nothing could be held out, and so nothing was fitted."""
+    """0 where nothing was fitted: nothing could be held out, or decisions were too few."""
     forms: tuple[Form, ...]
     winner: Form
     reason: str
@@ -73,9 +76,10 @@ def fit(decisions: Decisions, present: Temperatures, *, schema_first: bool, fold
     """Fit every form on `decisions`, compare them over `folds` folds of items, take one; then the same for Noul maps.
 
     `present` are the temperatures that answers have now; `schema_first` says of which layouts the decisions are. Of all
-    forms within one standard error of the best, the one of the fewest fitted numbers is taken (`scoring.choose`).
-    Decisions whose right option has probability 0 at every temperature are left out, with a warning. Raises
-    MissingDependencyError without scikit-learn.
+    forms within one standard error of the best, the one of the fewest fitted numbers is taken (`scoring.choose`). A
+    form with a temperature on the lower bound is not; with less than `LEAST_DECISIONS` nothing is fitted. Decisions
+    whose right option has probability 0 at every temperature are left out, with a warning. Raises ConfigError where
+    that leaves none, and MissingDependencyError without scikit-learn.
     """
     assert folds >= 2, folds
     possible = _possible(decisions)
@@ -85,14 +89,20 @@ def fit(decisions: Decisions, present: Temperatures, *, schema_first: bool, fold
             f"{np.count_nonzero(~possible):,} decisions are left out: their right option has probability 0 at every "
             "temperature"
         )
+        if not possible.any():
+            raise ConfigError(
+                f"there is nothing to fit: the right option has probability 0 in each of the {len(decisions):,} "
+                "decisions that are for temperatures; check that gold counts options from 0, and the logits"
+            )
         decisions = decisions.take(possible)
     items = item_codes(decisions)
     n_items = int(items.max(initial=-1)) + 1
-    used = min(folds, n_items) if n_items > 1 else 0
+    used = min(folds, n_items) if n_items > 1 and len(decisions) >= LEAST_DECISIONS else 0
     data = fitting(decisions, _folds(items, n_items, max(used, 1), seed), schema_first=schema_first)
     whole = _fixed(data, present) | (data.fit() if used else {})
     parts = [_fixed(data, present) | data.fit_without(held, whole) for held in range(used)]
     forms, choice = _compare(data, whole, parts, right(decisions), items)
+    # What is there already stays where nothing says that another is better.
     winner = forms[choice.index if used else len(forms) - 1]
     maps, map_reason = _maps(decisions, data, winner.name, whole, parts, items)
     warnings += _warnings(data, whole, winner, n_items, used, folds)
@@ -102,7 +112,7 @@ def fit(decisions: Decisions, present: Temperatures, *, schema_first: bool, fold
         folds=used,
         forms=forms,
         winner=winner,
-        reason=_reason(forms, choice) if used else "there is one item alone, so nothing can be held out",
+        reason=_reason(forms, choice) if used else _why_none(n_items),
         maps=maps,
         map_reason=map_reason,
         temperatures=_merged(present, winner.fitted.temperatures, schema_first=schema_first),
@@ -149,7 +159,12 @@ def _compare(
     readings: list[Reading] = []
     for name, form in whole.items():
         readings.append(data.likelihood.read(1 / _held_out(data, form, [part[name] for part in parts])))
-    choice = choose([reading.nll for reading in readings], [form.parameters for form in whole.values()], items)
+    choice = choose(
+        [reading.nll for reading in readings],
+        [form.parameters for form in whole.values()],
+        items,
+        [form.sound for form in whole.values()],
+    )
     plain = readings[list(whole).index("uncalibrated")]
     forms = tuple(
         Form(
@@ -198,10 +213,17 @@ def _maps(
 def _reason(forms: Sequence[Form], choice: Choice) -> str:
     """Why the winner won, and by how much."""
     winner, best = forms[choice.index], forms[choice.best]
-    why = "the least NLL"
+    why = "the least NLL" if all(form.fitted.sound for form in forms) else "the least NLL of what the data settle"
     if winner is not best:
         why = f"{NAMES[best.name]} is best, by {pm(winner.excess)} nats: within one standard error, and this is simpler"
     return why if winner.name == "uncalibrated" else f"{why}; {pm(winner.gain)} nats better than T = 1"
+
+
+def _why_none(n_items: int) -> str:
+    """Why nothing was fitted."""
+    if n_items == 1:
+        return "there is one item alone, so nothing can be held out"
+    return f"with fewer than {LEAST_DECISIONS} decisions no temperature is fitted"
 
 
 def _merged(present: Temperatures, fitted: Temperatures, *, schema_first: bool) -> Temperatures:
@@ -230,12 +252,26 @@ def _warnings(
     unseen = [kind for kind, size in zip(KINDS, sizes.tolist(), strict=True) if not size]
     if unseen and winner.fitted.parts:
         warnings.append(f"there are no decisions of type {' or '.join(unseen)}; they get a temperature of other types")
+    by_type = whole.get("by_type")
+    own = () if by_type is None else [KINDS[code] for code in data.own_types if KINDS[code] not in by_type.parts]
+    warnings += [
+        f"{NAMES['by_type']}: the answers of type {kind} are nearly all right, which settles no temperature of their "
+        "own; they keep that of all"
+        for kind in own
+    ]
     for name, form in whole.items():
         for what, part in form.parts.items():
-            if part.bound and not (form is not scalar and what == "all"):
+            if form is not scalar and what == "all":
+                continue
+            if part.bound == "lower":
                 warnings.append(
-                    f"{NAMES[name]}: a temperature ({what}) ended on a bound, {BOUNDS[0]} or {BOUNDS[1]}; the answers "
-                    "are nearly all right, all wrong, or too few, and it is no estimate"
+                    f"{NAMES[name]}: a temperature ({what}) fell to the lowest allowed, {BOUNDS[0]}; the answers are "
+                    "nearly all right, which settles none, so this form is not taken"
+                )
+            elif part.bound == "upper":
+                warnings.append(
+                    f"{NAMES[name]}: a temperature ({what}) rose to the highest allowed, {BOUNDS[1]:g}; these answers "
+                    "are hardly better than chance, and their probabilities are flattened"
                 )
             elif isinstance(part, Fitted) and np.isinf(part.error):
                 warnings.append(f"{NAMES[name]}: the data say nothing of a temperature ({what}); it is 1")

@@ -29,6 +29,11 @@ class FittedForm:
     temperatures: Temperatures
     parts: Mapping[str, Fitted | FittedLine]
 
+    @property
+    def sound(self) -> bool:
+        """Whether it may be taken: nothing of it ended on the lower bound, where data settle no temperature."""
+        return all(part.bound != "lower" for part in self.parts.values())
+
     def temperature(self, what: str) -> float:
         """The one that was fitted for "all", or for a type."""
         part = self.parts[what]
@@ -79,13 +84,17 @@ class Fitting:
 
     def _by_type(self, data: Likelihood, kind: IntArray, scalar: Fitted, near: FittedForm | None) -> FittedForm:
         own = {}
-        for code in self.own_types:
+        codes = [code for code in self.own_types if near is None or KINDS[code] in near.parts]
+        for code in codes:
             rows = np.flatnonzero(kind == code)
             # All of a type may lie in the one fold that is held out.
             if len(rows):
-                own[KINDS[code]] = fit_scalar(data.take(rows), None if near is None else near.temperature(KINDS[code]))
+                fitted = fit_scalar(data.take(rows), None if near is None else near.temperature(KINDS[code]))
+                # Of a type whose answers are all right nothing is known but that; it keeps the temperature of all.
+                if near is not None or fitted.bound != "lower":
+                    own[KINDS[code]] = fitted
         temperatures = {name: fitted.temperature for name, fitted in own.items()}
-        rest = {} if np.isin(self.kind, self.own_types).all() else {"all": scalar}
+        rest = {} if {KINDS[code] for code in np.unique(self.kind)} <= own.keys() else {"all": scalar}
         return FittedForm(self._given(scalar.temperature, temperatures), {**own, **rest})
 
     def _by_options(self, data: Likelihood, counts: IntArray, scalar: Fitted, near: FittedForm | None) -> FittedForm:

@@ -66,14 +66,18 @@ def ece(confidence: Float64Array, hit: BoolArray, items: IntArray) -> Estimate:
     return estimate(signs[bins] * gaps, items)
 
 
-def choose(nll: Sequence[Float64Array], parameters: Sequence[int], items: IntArray) -> Choice:
+def choose(
+    nll: Sequence[Float64Array], parameters: Sequence[int], items: IntArray, allowed: Sequence[bool] | None = None
+) -> Choice:
     """The candidate of the fewest `parameters` whose mean NLL is within one standard error of the best one's.
 
     `nll` is [N] a candidate, over the same decisions; the error is that of the paired difference. Of equally many
-    parameters the least NLL decides. The one-standard-error rule of Breiman et al. (1984), paired.
+    parameters the least NLL decides. Those that are not `allowed` are neither taken nor the best one. The
+    one-standard-error rule of Breiman et al. (1984), paired.
     """
     means = [float(values.mean()) for values in nll]
-    best = int(np.argmin(means))
+    candidates = [index for index in range(len(nll)) if allowed is None or allowed[index]]
+    best = min(candidates, key=means.__getitem__)
     excess = tuple(estimate(values - nll[best], items) for values in nll)
-    within = [index for index, over in enumerate(excess) if index == best or over.value <= over.error]
+    within = [index for index in candidates if index == best or excess[index].value <= excess[index].error]
     return Choice(min(within, key=lambda index: (parameters[index], means[index])), best, excess)

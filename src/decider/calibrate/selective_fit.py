@@ -50,7 +50,8 @@ def selective_of(
     `probabilities` [N, W] are those that the decisions are served with, 0 beyond their options; neither temperatures
     nor maps may have been fitted on these decisions. `layout` and `permutations` say how they were read.
     `class_conditional` adds thresholds by the name of the right option (a level's index, `no`, `yes`), and these win.
-    `risk_confidence` is the 1 − δ of `accept`. Questions with one option are left out: their answers are certain.
+    `risk_confidence` is the 1 − δ of `accept`. Questions with one option are left out: their answers are certain. There
+    are none for Scores where some were judged level by level and others were not: an answer is of one of the two forms.
     """
     assert probabilities.shape == decisions.logits.shape, probabilities.shape
     assert np.isfinite(probabilities).all()
@@ -59,7 +60,7 @@ def selective_of(
     by_kind = {}
     for kind, kind_name in enumerate(KINDS):
         rows = one_per_item(decisions, kind, seed)
-        if not len(rows):
+        if not len(rows) or _mixed(decisions, kind):
             continue
         own, gold = probabilities[rows], decisions.gold[rows]
         scores = nonconformity(own, gold, as_range=kind == SCORE)
@@ -75,6 +76,7 @@ def selective_of(
                 own.max(axis=1), own.argmax(axis=1) != gold, error_rates, confidence=risk_confidence, seed=seed
             ),
             by_class=MappingProxyType(by_class),
+            isolated=bool(decisions.isolated[rows[0]]),
         )
     return Selective(layout, permutations, risk_confidence, MappingProxyType(by_kind))
 
@@ -92,6 +94,11 @@ def selective_warnings(selective: Selective, decisions: Decisions) -> tuple[str,
     for kind, kind_name in enumerate(KINDS):
         found = selective.by_kind.get(kind_name)
         if found is None:
+            if _mixed(decisions, kind):
+                warnings.append(
+                    f"{kind_name}: no thresholds, since some have their levels judged one by one (isolated) and others "
+                    "do not, and a threshold is of one form; label scores of one form"
+                )
             continue
         given = len(_candidates(decisions, kind))
         if given > found.n:
@@ -121,6 +128,11 @@ def selective_warnings(selective: Selective, decisions: Decisions) -> tuple[str,
                 f"an error rate of 1/(times + 1), {least_error_rate(min(few)):.2g} for the rarest"
             )
     return tuple(warnings)
+
+
+def _mixed(decisions: Decisions, kind: int) -> bool:
+    """Whether those of `kind` are of both forms of a Score."""
+    return len(np.unique(decisions.isolated[_candidates(decisions, kind)])) > 1
 
 
 def _candidates(decisions: Decisions, kind: int) -> IntArray:

@@ -121,7 +121,7 @@ def _form_json(form: Form) -> dict[str, object]:
             for what, part in form.fitted.parts.items()
             if isinstance(part, Fitted)
         },
-        "on_a_bound": [what for what, part in form.fitted.parts.items() if part.bound],
+        "on_a_bound": {what: part.bound for what, part in form.fitted.parts.items() if part.bound is not None},
     }
 
 

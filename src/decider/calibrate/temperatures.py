@@ -1,14 +1,16 @@
 """Temperatures by the mean NLL: one for all, one a type, or one a count of options.
 
 Every decision weighs the same, whatever its type, task and number of options. It refuses to know which form is worth
-it; `fit` compares them held out. Trap: with every answer right the NLL falls until T is 0, with every one wrong until
-T is infinite; a fit that ends on a bound is no estimate, and says so.
+it; `fit` compares them held out. Trap: with every answer right the NLL falls until T is 0, and answers of a model at
+chance have the least NLL at an infinite T. The first is no estimate and must not be taken; the second rightly flattens
+what says nothing. So a fit says on which bound it ended.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from decider.tokens.calibration import OptionTemperature
 
 BOUNDS = (0.05, 20.0)
 """No fitted temperature lies outside."""
+Bound = Literal["lower", "upper"]
 LOWEST, HIGHEST = (math.log(bound) for bound in BOUNDS)
 NODES = np.linspace(LOWEST, HIGHEST, 13)
 """Logarithms of the temperatures that are looked at first; 1 is in the middle."""
@@ -33,8 +36,8 @@ class Fitted:
     temperature: float
     error: float
     """Standard error of ln T (the sandwich estimate); infinite where the data say nothing of it, or on a bound."""
-    bound: bool
-    """Whether it lies on one of `BOUNDS`."""
+    bound: Bound | None
+    """Which of `BOUNDS` it lies on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,8 @@ class FittedLine:
     """A temperature for each count of options."""
 
     line: OptionTemperature
-    bound: bool
-    """Whether the temperature of the fewest or the most options lies on one of `BOUNDS`."""
+    bound: Bound | None
+    """Which of `BOUNDS` the temperature of the fewest or the most options lies on; the lower one if both do."""
 
 
 def fit_scalar(data: Likelihood, near: float | None = None) -> Fitted:
@@ -55,7 +58,7 @@ def fit_scalar(data: Likelihood, near: float | None = None) -> Fitted:
     if near is None:
         means = np.array([data.read(math.exp(-node)).nll.mean() for node in NODES])
         if np.ptp(means) <= FLAT:
-            return Fitted(1.0, math.inf, bound=False)
+            return Fitted(1.0, math.inf, bound=None)
         # Of equals the one nearest to T = 1.
         best = NODES[means <= means.min() + FLAT]
         start = best[np.argmin(np.abs(best))]
@@ -73,9 +76,9 @@ def fit_scalar(data: Likelihood, near: float | None = None) -> Fitted:
 
     log = float(minimise(evaluate, np.array([start]), np.array([LOWEST]), np.array([HIGHEST]))[0])
     if log in (LOWEST, HIGHEST):
-        return Fitted(BOUNDS[log == HIGHEST], math.inf, bound=True)
+        return Fitted(BOUNDS[log == HIGHEST], math.inf, "upper" if log == HIGHEST else "lower")
     bend = float(bends.sum())
-    return Fitted(math.exp(log), math.sqrt(float(slopes @ slopes)) / bend if bend > 0 else math.inf, bound=False)
+    return Fitted(math.exp(log), math.sqrt(float(slopes @ slopes)) / bend if bend > 0 else math.inf, bound=None)
 
 
 def fit_line(data: Likelihood, counts: IntArray, near: tuple[float, float]) -> FittedLine:
@@ -102,7 +105,7 @@ def fit_line(data: Likelihood, counts: IntArray, near: tuple[float, float]) -> F
         return float(curve.nll.mean()), gradient / len(data), hessian / len(data)
 
     ends = minimise(evaluate, np.log(near), np.full(2, LOWEST), np.full(2, HIGHEST))
-    bound = bool(np.isin(ends, (LOWEST, HIGHEST)).any())
+    bound: Bound | None = "lower" if (ends == LOWEST).any() else "upper" if (ends == HIGHEST).any() else None
     low, high = (float(end) for end in np.clip(np.exp(ends), *BOUNDS))
     b = (high - low) / (last - first)
     return FittedLine(OptionTemperature(low - b * first, b, min(low, high)), bound)

@@ -1,23 +1,23 @@
 """A calibration into a `decider_config.json`: one dtype's entry replaced, everything else in the file kept.
 
 It refuses to know what is fitted, and to touch a file that an engine would not load. Trap: an entry stands in for the
-file's other temperatures as a whole; so it is written whole, or the layouts that were not calibrated lose theirs.
+file's other temperatures as a whole; so it is written whole, or the layouts that were not calibrated lose theirs. And
+minutes lie between reading and writing, in which another run may have written; so the file is read again.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from decider.calibrate.whole import write_text
 from decider.errors import ConfigError
-from decider.questions.jsontext import JsonValue, loads
-from decider.questions.limits import DEFAULT_LIMITS
+from decider.questions.jsontext import JsonValue
 from decider.tokens.calibration import CALIBRATION_KEYS, Calibration, to_json
-from decider.tokens.config import DeciderConfig, load_config
+from decider.tokens.config import DeciderConfig, config_entries, config_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,37 +43,29 @@ def open_config(path: Path, template: Path | None) -> ConfigFile:
     origin = path if os.path.lexists(path) else template
     if origin is None:
         return ConfigFile(path, None, {}, DeciderConfig())
-    config = load_config(origin.parent, origin)
-    entries = loads(origin.read_bytes(), DEFAULT_LIMITS)
-    assert isinstance(entries, dict), origin
-    return ConfigFile(path, origin, entries, config)
+    entries = config_entries(origin, "name a readable decider_config.json")
+    return ConfigFile(path, origin, entries, config_of(origin, entries))
 
 
 def write_calibration(file: ConfigFile, dtype: str, calibration: Calibration) -> None:
-    """Write `file` with `calibration` as the entry of `dtype`, whole or not at all; a link is replaced by the file.
+    """Put `calibration` into `file` as the entry of `dtype`, whole or not at all; a link is replaced by the file.
 
-    Keys of that entry which mean nothing here are kept too. Raises ConfigError if it cannot be written.
+    What was written there since it was opened is kept, and so are keys of that entry which mean nothing here. Raises
+    ConfigError if the file cannot be written, or what answers in `dtype` are calibrated by was changed since: the new
+    calibration was made upon that.
     """
-    calibrations = file.entries.get("x_calibration") or {}
+    now = open_config(file.path, None) if os.path.lexists(file.path) else file
+    if now.config.for_dtype(dtype) != file.config.for_dtype(dtype):
+        raise ConfigError(
+            f"the calibration of {dtype} in {str(file.path)!r:.120} was changed while this one was made, and is kept; "
+            "calibrate again"
+        )
+    calibrations = now.entries.get("x_calibration") or {}
     assert isinstance(calibrations, dict), calibrations
     before = calibrations.get(dtype, {})
     assert isinstance(before, dict), before
     kept = {key: value for key, value in before.items() if key not in CALIBRATION_KEYS}
-    entries = {**file.entries, "x_calibration": {**calibrations, dtype: {**kept, **to_json(calibration)}}}
-    text = json.dumps(entries, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        number, name = tempfile.mkstemp(prefix=f".{file.path.name}-", dir=file.path.parent)
-        draft = Path(name)
-        try:
-            with os.fdopen(number, "w", encoding="utf-8") as written:
-                written.write(text)
-                written.flush()
-                os.fsync(written.fileno())
-            # mkstemp makes files that only their owner can read.
-            draft.chmod(file.path.stat().st_mode & 0o777 if file.path.exists() else 0o644)
-            assert load_config(draft.parent, draft).for_dtype(dtype) == calibration
-            draft.replace(file.path)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write {str(file.path)!r:.120}: {error.strerror}; write to another place") from error
+    entries = {**now.entries, "x_calibration": {**calibrations, dtype: {**kept, **to_json(calibration)}}}
+    text = json.dumps(entries, indent=2, ensure_ascii=False, allow_nan=False)
+    assert config_of(file.path, json.loads(text)).for_dtype(dtype) == calibration
+    write_text(file.path, text)

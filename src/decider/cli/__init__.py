@@ -1,4 +1,4 @@
-"""The command line: `decider ask`, `models`, `doctor`, `verify`, `bench`, `data`, `calibrate`, `eval`.
+"""The command line: `decider ask`, `models`, `doctor`, `verify`, `bench`, `data`, `train`, `calibrate`, `eval`.
 
 Thin: it parses words and prints results. It refuses to know models. Trap: standard output belongs to the answer.
 Progress, reasons and errors go to standard error, and a request is checked before torch is imported, so that a typing
@@ -11,7 +11,7 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,11 +33,11 @@ class _OneLineParser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser; each subcommand stores its function as `run`."""
-    from decider.cli import ask, bench, calibrate, data, doctor, eval, models, verify  # noqa: A004 - the command's name
+    from decider.cli import ask, bench, calibrate, data, doctor, eval, models, train, verify  # noqa: A004 - the command's name
 
     parser = _OneLineParser(prog="decider", description="Typed decisions with probabilities, in one forward pass.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (ask, models, doctor, verify, bench, calibrate, data, eval):
+    for module in (ask, models, doctor, verify, bench, calibrate, data, train, eval):
         module.add(commands)
     return parser
 
@@ -101,6 +101,30 @@ def check_json_file(path: Path | None, option: str = "--json") -> None:
     """Raises ConfigError if `option` names what cannot be written, before a run of minutes ends there."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise ConfigError(f"{option} {str(path)!r:.120} cannot be written; name a file in a folder that is there")
+
+
+def check_paths(read: Mapping[str, Path | None], written: Mapping[str, Path | None]) -> None:
+    """Every path a command reads and writes, by its option; None is one that is not given.
+
+    Raises ConfigError unless all that is read is regular files, which can be read twice, and whatever is written can be
+    and is nothing else that is read or written, links followed.
+    """
+    for option, path in read.items():
+        if path is not None and not os.path.exists(path):
+            raise ConfigError(f"{option}: there is no file {str(path)!r:.120}; name one that is there")
+        if path is not None and not os.path.isfile(path):
+            raise ConfigError(f"{option} {str(path)!r:.120} is no regular file; save it as one, and name that")
+    taken = {os.path.realpath(path) for path in read.values() if path is not None}
+    for option, path in written.items():
+        if path is None:
+            continue
+        check_json_file(path, option)
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ConfigError(f"{option} {str(path)!r:.120} is no regular file; name one, or a new one")
+        place = os.path.realpath(path)
+        if place in taken:
+            raise ConfigError(f"{option} {str(path)!r:.120} is read or written otherwise too; name another file")
+        taken.add(place)
 
 
 def say(line: str) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decider.cli import add_model_options, check_json_file, model_arguments, say, settings_of
-from decider.errors import ConfigError
+from decider.cli import add_model_options, check_paths, model_arguments, say, settings_of
+from decider.errors import ConfigError, printable
 from decider.questions.request import LAYOUT_NAMES
 
 if TYPE_CHECKING:
@@ -72,10 +73,12 @@ def run(parsed: argparse.Namespace) -> int:
     _check(parsed)
     settings = settings_of(parsed)
     out = _out(parsed, settings)
+    _check_places(parsed, settings, out)
 
     from decider.calibrate.noul import isotonic_regression
     from decider.calibrate.run import calibrate
     from decider.calibrate.table import as_json, as_text
+    from decider.calibrate.whole import write_text
     from decider.calibrate.write import write_calibration
     from decider.tokens.layout import Layout
 
@@ -83,7 +86,12 @@ def run(parsed: argparse.Namespace) -> int:
     isotonic_regression()
     data = _read(parsed)
     file = _config_file(parsed, settings, out)
-    answered = data if isinstance(data, Answered) else _ask(parsed, data)
+    if isinstance(data, Answered):
+        answered = data
+    else:
+        answered = _ask(parsed, data)
+        # Hours later: what is calibrated now may be something else.
+        file = _config_file(parsed, settings, out)
     decisions, facts = answered.decisions, answered.facts
     dtype, layout = _dtype(parsed, facts), _layout(parsed, facts)
     calibrated = calibrate(
@@ -102,10 +110,11 @@ def run(parsed: argparse.Namespace) -> int:
     write_calibration(file, dtype, calibrated.calibration)
     if parsed.json is not None:
         text = json.dumps(as_json(calibrated, facts.to_json(), dtype), indent=1, ensure_ascii=False, allow_nan=False)
-        parsed.json.write_text(text + "\n", encoding="utf-8")
-    print(f"{facts.data}: {len(decisions):,} decisions by {facts.model}, {dtype}, {layout}")
+        write_text(parsed.json, text)
+    print(printable(f"{facts.data}: {len(decisions):,} decisions by {facts.model}, {dtype}, {layout}"))
     print(as_text(calibrated))
-    print(_written(parsed, settings, file, dtype))
+    for line in _written(parsed, settings, file, dtype):
+        print(printable(line))
     return 0
 
 
@@ -116,11 +125,18 @@ def _check(parsed: argparse.Namespace) -> None:
         raise ConfigError(f"--seed is {parsed.seed}; it must be a whole number from 0 on")
     if not 0 < parsed.risk_confidence < 1:
         raise ConfigError(f"--risk-confidence is {parsed.risk_confidence}; it must be above 0 and below 1")
-    if not parsed.data.is_file():
-        raise ConfigError(f"there is no file {str(parsed.data)!r:.120}; give labelled decisions, or a {SAVED} of them")
     if parsed.mapping is not None and parsed.data.suffix == SAVED:
         raise ConfigError(f"--mapping is for tables, and {parsed.data.name!r:.60} holds decisions; leave it out")
-    check_json_file(parsed.json)
+
+
+def _check_places(parsed: argparse.Namespace, settings: Settings, out: Path) -> None:
+    begun = None if settings.decider_config is None else Path(settings.decider_config)
+    # One file may be both: what is there is kept, and the new entry put in.
+    if begun is not None and os.path.realpath(begun) == os.path.realpath(out):
+        begun = None
+    config = None if parsed.config is None else Path(parsed.config)
+    read = {"DATA": parsed.data, "--mapping": parsed.mapping, "--decider-config": begun, "--config": config}
+    check_paths(read, {"--out": out, "--json": parsed.json})
 
 
 def _local_folder(settings: Settings) -> Path | None:
@@ -198,12 +214,17 @@ def _ask(parsed: argparse.Namespace, items: tuple[LabelledItem, ...]) -> Answere
 def _dtype(parsed: argparse.Namespace, facts: RunFacts) -> str:
     """The entry of `x_calibration` that `facts` belong to; --dtype or --fp8 says it where they do not."""
     from decider.evaluate.facts import NOT_SAID
+    from decider.tokens.calibration import DTYPES
 
     said = _said_dtype(parsed)
     if facts.dtype == NOT_SAID:
         if said is None:
             raise ConfigError(f"{facts.data} does not say in which precision it was made; give --dtype (or --fp8)")
         return said
+    if facts.dtype not in DTYPES:
+        raise ConfigError(
+            f"{facts.data} was made in {facts.dtype!r:.60}, which is no precision; known are {', '.join(DTYPES)}"
+        )
     if said not in (None, facts.dtype):
         raise ConfigError(f"{facts.data} was made in {facts.dtype}, not {said}; leave --dtype and --fp8 out")
     return facts.dtype
@@ -213,7 +234,8 @@ def _said_dtype(parsed: argparse.Namespace) -> str | None:
     if parsed.fp8 or parsed.dtype in (None, "auto"):
         return "fp8" if parsed.fp8 else None
 
-    from decider.assembly import DTYPE_KEYS
+    # Not the assembly's, which imports torch.
+    from decider.tokens.calibration import DTYPE_KEYS
 
     return DTYPE_KEYS[parsed.dtype]
 
@@ -238,17 +260,17 @@ def _layout(parsed: argparse.Namespace, facts: RunFacts) -> str:
     return facts.layout
 
 
-def _written(parsed: argparse.Namespace, settings: Settings, file: ConfigFile, dtype: str) -> str:
-    """What was written, and how it comes into force."""
+def _written(parsed: argparse.Namespace, settings: Settings, file: ConfigFile, dtype: str) -> list[str]:
+    """What was written, and how it comes into force, line by line."""
     begun = "" if file.origin in (None, file.path) else f", on a copy of {file.origin}"
     line = f"written: x_calibration.{dtype} in {file.path}{begun}"
     folder = _local_folder(settings)
     if folder is not None and file.path.resolve() == (folder / file.path.name).resolve():
-        return f"{line}; this model uses it from now on"
-    line += f"; use it with --decider-config {file.path}"
+        return [f"{line}; this model uses it from now on"]
+    lines = [f"{line}; use it with --decider-config {file.path}"]
     if file.origin is None and parsed.data.suffix == SAVED and settings.sources["model"] == "default":
-        line += (
-            "\nnote: it stands in for a decider_config.json of the model's own, and has none of its keys; with --model "
+        lines.append(
+            "note: it stands in for a decider_config.json of the model's own, and has none of its keys; with --model "
             "it begins as a copy"
         )
-    return line
+    return lines

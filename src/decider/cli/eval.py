@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decider.cli import MODEL_OPTIONS, add_model_options, check_json_file, model_arguments, say, settings_of
+from decider.cli import MODEL_OPTIONS, add_model_options, check_paths, model_arguments, say, settings_of
 from decider.errors import ConfigError, MissingDependencyError
 from decider.settings import Settings
 
@@ -76,7 +76,9 @@ def run(parsed: argparse.Namespace) -> int:
         return _compare(parsed)
     # Before torch is imported, so that a fault in the settings costs milliseconds.
     settings = settings_of(parsed, temperature=parsed.temperature)
+    _check_places(parsed, settings)
 
+    from decider.calibrate.whole import write_text
     from decider.evaluate.in_force import in_force
     from decider.evaluate.result import Evaluation, as_json
     from decider.evaluate.summary import summarise
@@ -99,11 +101,11 @@ def run(parsed: argparse.Namespace) -> int:
     )
     # Files first: the reader of a pipe may leave before the table ends.
     if parsed.json is not None:
-        parsed.json.write_text(as_json(evaluation) + "\n", encoding="utf-8")
+        write_text(parsed.json, as_json(evaluation))
     if parsed.html is not None:
         from decider.evaluate.page import as_html
 
-        parsed.html.write_text(as_html(evaluation), encoding="utf-8")
+        write_text(parsed.html, as_html(evaluation))
     print(as_text(evaluation))
     return 0
 
@@ -154,7 +156,11 @@ def _asked(parsed: argparse.Namespace, settings: Settings) -> _Run:
     n_items = SENSITIVITY_ITEMS if parsed.sensitivity is None else parsed.sensitivity
     with Decider(**model_arguments(parsed), temperature=parsed.temperature, say=say) as decider:
         facts = ask.run_facts(decider, items, parsed.data)
-        asked = ask.run(decider, items, say=say)
+        try:
+            asked = ask.run(decider, items, say=say)
+        except ask.Interrupted as stopped:
+            _keep(parsed.save, stopped.asked.decisions, facts, f"{stopped.done:,} of {len(items):,} items")
+            raise
         if parsed.save is not None:
             save_decisions(parsed.save, asked.decisions, facts)
         found = None
@@ -165,7 +171,19 @@ def _asked(parsed: argparse.Namespace, settings: Settings) -> _Run:
         return _Run(asked.decisions, facts, decider.calibration, found, asked.refused, tuple(warnings))
 
 
+def _keep(save: Path | None, decisions: Decisions, facts: RunFacts, asked: str) -> None:
+    """What an interrupted run has come to."""
+    from decider.evaluate.saved import save_decisions
+
+    if save is None or not len(decisions):
+        say(f"{asked} were asked, and nothing is kept{'' if save else '; --save keeps what was asked'}")
+        return
+    save_decisions(save, decisions, facts)
+    say(f"{asked} were asked; their {len(decisions):,} decisions are kept in {save}")
+
+
 def _compare(parsed: argparse.Namespace) -> int:
+    from decider.calibrate.whole import write_text
     from decider.decisions import item_and_question
     from decider.evaluate.bootstrap import clusters_of
     from decider.evaluate.compare import compare
@@ -178,7 +196,7 @@ def _compare(parsed: argparse.Namespace) -> int:
     print(comparison_text(comparison))
     if parsed.json is not None:
         text = json.dumps(comparison.as_json(), indent=1, ensure_ascii=False, allow_nan=False)
-        parsed.json.write_text(text + "\n", encoding="utf-8")
+        write_text(parsed.json, text)
     return 0
 
 
@@ -196,7 +214,12 @@ def _check(parsed: argparse.Namespace) -> None:
             raise ConfigError(f"--{name} is {value}; it must be a whole number from {least} on")
     if parsed.bootstrap is not None and parsed.bootstrap != 0 and parsed.bootstrap < FEWEST_RESAMPLES:
         raise ConfigError(f"--bootstrap is {parsed.bootstrap}; it must be 0 (off), or at least {FEWEST_RESAMPLES}")
-    _check_places(parsed)
+    if parsed.compare is not None:
+        _check_places(parsed, None)
+    if parsed.save is not None and parsed.save.suffix != SAVED:
+        raise ConfigError(
+            f"--save {str(parsed.save)!r:.120} does not end in {SAVED}; decisions are saved as such a file"
+        )
     _check_packages(parsed)
 
 
@@ -207,23 +230,15 @@ def _refuse(parsed: argparse.Namespace, names: Sequence[str], why: str) -> None:
             raise ConfigError(f"{why}; leave out {option}")
 
 
-def _check_places(parsed: argparse.Namespace) -> None:
-    read = [path for path in (parsed.data, parsed.mapping, *(parsed.compare or ())) if path is not None]
-    for path in read:
-        if not path.is_file():
-            raise ConfigError(f"there is no file {str(path)!r:.120}; name one that is there")
-    taken = {path.resolve() for path in read}
-    for name in ("json", "html", "save"):
-        path = getattr(parsed, name)
-        check_json_file(path, f"--{name}")
-        if path is not None:
-            if path.resolve() in taken:
-                raise ConfigError(f"--{name} {str(path)!r:.120} is read or written otherwise too; name another file")
-            taken.add(path.resolve())
-    if parsed.save is not None and parsed.save.suffix != SAVED:
-        raise ConfigError(
-            f"--save {str(parsed.save)!r:.120} does not end in {SAVED}; decisions are saved as such a file"
-        )
+def _check_places(parsed: argparse.Namespace, settings: Settings | None) -> None:
+    read: dict[str, Path | None] = {"DATA": parsed.data, "--mapping": parsed.mapping}
+    if parsed.compare is not None:
+        read |= dict(zip(("the first report", "the second report"), parsed.compare, strict=True))
+    if settings is not None and settings.decider_config is not None:
+        read["--decider-config"] = Path(settings.decider_config)
+    if parsed.config is not None:
+        read["--config"] = Path(parsed.config)
+    check_paths(read, {"--json": parsed.json, "--html": parsed.html, "--save": parsed.save})
 
 
 def _check_packages(parsed: argparse.Namespace) -> None:

@@ -63,35 +63,50 @@ class Asked:
     refused: tuple[tuple[str, str], ...]
 
 
+class Interrupted(KeyboardInterrupt):
+    """A run was interrupted; `asked` is what came of the first `done` items."""
+
+    def __init__(self, asked: Asked, done: int) -> None:
+        super().__init__()
+        self.asked, self.done = asked, done
+
+
 def run(
     decider: Asker, items: Sequence[LabelledItem], *, say: Say, clock: Callable[[], float] = time.monotonic
 ) -> Asked:
     """Ask every item once. `say` hears of the progress, with rate and time left, at most every `SAY_EVERY_S`.
 
-    `clock` counts seconds. Raises QuestionError where no item at all could be asked, and EngineError as a forward does.
+    `clock` counts seconds. Raises QuestionError where no item at all could be asked, EngineError as a forward does, and
+    Interrupted for a KeyboardInterrupt.
     """
     columns = _Columns()
     refused: list[tuple[str, str]] = []
     began = told = clock()
-    done = 0
-    for chunk in ask(decider, [item.request for item in items]):
-        for item, answers in zip(items[done : done + len(chunk)], chunk, strict=True):
-            if isinstance(answers, Refused):
-                refused.append((item.id, answers.reason))
-            else:
-                columns.add(item, answers)
-        done += len(chunk)
-        now = clock()
-        if now - told >= SAY_EVERY_S and done < len(items):
-            told, rate = now, done / (now - began)
-            left = _duration((len(items) - done) / rate)
-            say(f"asked {done:,} of {len(items):,} items, {rate:.3g} a second, {left} left{_and(refused)}")
+    # Items, their decisions and refusals of whole chunks; an interruption may come anywhere between two of them.
+    settled = (0, 0, 0)
+    try:
+        for chunk in ask(decider, [item.request for item in items]):
+            done = settled[0] + len(chunk)
+            for item, answers in zip(items[settled[0] : done], chunk, strict=True):
+                if isinstance(answers, Refused):
+                    refused.append((item.id, answers.reason))
+                else:
+                    columns.add(item, answers)
+            settled = (done, len(columns), len(refused))
+            now = clock()
+            if now - told >= SAY_EVERY_S and done < len(items):
+                told, rate = now, done / (now - began)
+                left = _duration((len(items) - done) / rate)
+                say(f"asked {done:,} of {len(items):,} items, {rate:.3g} a second, {left} left{_and(refused)}")
+    except KeyboardInterrupt as error:
+        done, n, n_refused = settled
+        raise Interrupted(Asked(columns.decisions(n), tuple(refused[:n_refused])), done) from error
     if refused and len(refused) == len(items):
         raise QuestionError(f"none of {len(items):,} items can be asked; the first, {refused[0][0]!r}: {refused[0][1]}")
     took = clock() - began
     rate_said = f", {len(items) / took:.3g} a second" if took > 0 else ""
     say(f"asked {len(items):,} items in {_duration(took)}{rate_said}{_and(refused)}")
-    return Asked(columns.decisions(), tuple(refused))
+    return Asked(columns.decisions(len(columns)), tuple(refused))
 
 
 def ask(decider: Asker, requests: Sequence[Request]) -> Iterator[list[Answers]]:
@@ -133,6 +148,9 @@ class _Columns:
         self._logits: list[np.ndarray[tuple[int], np.dtype[np.float64]]] = []
         self._lists: dict[tuple[str, ...], int] = {}
 
+    def __len__(self) -> int:
+        return len(self._key)
+
     def add(self, item: LabelledItem, answers: Mapping[str, RawAnswer]) -> None:
         """Those of an item's questions that have a right answer."""
         for question_id, gold in item.gold.items():
@@ -146,16 +164,16 @@ class _Columns:
             self._numbers.append((kind, len(names), gold, answer.isolated, answer.row_tokens, which))
             self._logits.append(answer.logits)
 
-    def decisions(self) -> Decisions:
-        """All of them."""
-        numbers = np.array(self._numbers, dtype=np.int64).reshape(-1, 6)
+    def decisions(self, n: int) -> Decisions:
+        """The first `n`."""
+        numbers = np.array(self._numbers[:n], dtype=np.int64).reshape(-1, 6)
         kind, n_options, gold, isolated, row_tokens, option_list = numbers.T.copy()
         logits = np.full((len(numbers), n_options.max(initial=0)), -np.inf)
-        if self._logits:
-            logits[np.arange(logits.shape[1]) < n_options[:, None]] = np.concatenate(self._logits)
+        if n:
+            logits[np.arange(logits.shape[1]) < n_options[:, None]] = np.concatenate(self._logits[:n])
         return Decisions(
-            key=tuple(self._key),
-            task=tuple(self._task),
+            key=tuple(self._key[:n]),
+            task=tuple(self._task[:n]),
             kind=kind,
             n_options=n_options,
             gold=gold,

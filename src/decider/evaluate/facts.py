@@ -7,12 +7,14 @@ digest; two files of one name are not one data set, and a path would say where s
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from decider.errors import SchemaError
 from decider.questions.faults import hint, show
+from decider.settings import MOST_PERMUTATIONS
 
 NOT_SAID = "not said"
 """What stands for a fact that logits of other makers came without."""
@@ -57,6 +59,9 @@ def facts_from_json(value: object) -> RunFacts:
         if not isinstance(given, kind) or isinstance(given, bool):
             wanted = "a whole number" if kind is int else "text"
             raise SchemaError(f"the fact {name} is {show(given)}; it must be {wanted}")
+    for name, least, most in (("permutations", 1, MOST_PERMUTATIONS), ("joint_items", 0, sys.maxsize)):
+        if not least <= value[name] <= most:
+            raise SchemaError(f"the fact {name} is {show(value[name])}; it must be from {least} to {most}")
     return RunFacts(**value)
 
 

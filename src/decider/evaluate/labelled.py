@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import BinaryIO
 
 from decider.decisions import decision_key
 from decider.errors import InputError, SchemaError, first_line, printable
@@ -34,6 +35,14 @@ OWN_FIELDS = frozenset(("id", "task", "state", "gold"))
 """What differs from line to line; the rest of a line is kept by its text."""
 MOST_KEPT = 1024
 """How many different rests are kept. Notes of the user's own on every line would otherwise be kept for every line."""
+COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "ZIP",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+}
+"""How compressed files begin."""
 MOST_HINTED = 12
 """The most options that a fault lists."""
 
@@ -78,6 +87,17 @@ def in_file(path: Path) -> Iterator[None]:
         raise SchemaError(f"cannot read {printable(str(path))}: {why}; give a file that can be read") from error
 
 
+def check_text(file: BinaryIO) -> None:
+    """Raises SchemaError for a `file` that does not begin as text in UTF-8 does; it is put back to its start."""
+    head = file.read(8)
+    file.seek(0)
+    for magic, name in COMPRESSED.items():
+        if head.startswith(magic):
+            raise SchemaError(f"it is compressed ({name}); unpack it")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SchemaError("it is UTF-16; encode it as UTF-8")
+
+
 def read_labelled(path: Path, limits: Limits = DEFAULT_LIMITS) -> tuple[LabelledItem, ...]:
     """The items of a file of JSON lines, in order; blank lines count in the numbers, and are skipped.
 
@@ -86,6 +106,7 @@ def read_labelled(path: Path, limits: Limits = DEFAULT_LIMITS) -> tuple[Labelled
     """
     reading = Reading(path, "line", limits)
     with in_file(path), path.open("rb") as file:
+        check_text(file)
         for number, line in enumerate(file, 1):
             # Some editors write a byte-order mark in front of a file; JSON has none.
             body = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line

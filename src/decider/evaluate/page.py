@@ -1,7 +1,7 @@
 """An evaluation as one HTML page that needs nothing beside it: no network, no script, no font, no other file.
 
 It refuses to compute. Trap: names of tasks, questions and options are whatever stood in somebody's data. Every word
-that is not ours goes through `_text`, and none of them into an attribute or a figure.
+that is not ours goes through `_text`, which serves attributes in double quotes too, and none of them into a figure.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ CHARTED = ("all", "type", "task")
 MOST_CHARTED = 40
 MOST_MATRICES = 40
 MOST_REFUSED = 50
+MOST_OF_NAME = 60
+"""Characters of an option's name in a confusion matrix."""
 HEAVIEST = 0.6
 """How far the colour of a full cell of a confusion matrix covers the page."""
 FIGURE_COLUMNS = ("n", "accuracy", "chance", "NLL", "Brier", "ECE", "noise floor", "ECE, equal mass", "AURC")
@@ -109,7 +111,11 @@ def _tiles(group: Group) -> str:
 def _figures(groups: Sequence[Group]) -> str:
     bodies = []
     for heading, members in sections(groups):
-        rows = [f'<tr><th class="by" colspan="{len(FIGURE_COLUMNS) + 1}">{heading}</th></tr>'] if heading else []
+        rows = (
+            [f'<tr><th class="by" scope="rowgroup" colspan="{len(FIGURE_COLUMNS) + 1}">{heading}</th></tr>']
+            if heading
+            else []
+        )
         for group in members:
             width = group.equal_width
             cells = (
@@ -153,8 +159,10 @@ def _charts(groups: Sequence[Group]) -> str:
 def _card(name: str, group: Group) -> str:
     ece, floor = group.equal_width.ece.value, group.equal_width.floor
     under = "within" if ece <= floor.high else "above"
-    left = svg(reliability_figure(group.equal_width.bins), f"{name}r", "reliability diagram")
-    right = svg(risk_coverage_figure(group.curve, group.accuracy.value), f"{name}c", "risk-coverage curve")
+    left = svg(reliability_figure(group.equal_width.bins), f"{name}r", f"{_text(group.name)}: reliability diagram")
+    right = svg(
+        risk_coverage_figure(group.curve, group.accuracy.value), f"{name}c", f"{_text(group.name)}: risk-coverage curve"
+    )
     said = (
         f"{group.n:,} decisions",
         f"ECE {number(ece)}, {under} the noise floor of {number(floor.high)} (mean {number(floor.mean)})",
@@ -178,7 +186,7 @@ def _matrices(confusions: Sequence[Confusion]) -> str:
 
 
 def _matrix(confusion: Confusion) -> str:
-    head = "".join(f"<th>{_text(option)}</th>" for option in confusion.options)
+    head = "".join(_option("col", option) for option in confusion.options)
     rows = []
     for right, (option, counts) in enumerate(zip(confusion.options, confusion.counts, strict=True)):
         total = max(sum(counts), 1)
@@ -186,12 +194,19 @@ def _matrix(confusion: Confusion) -> str:
         for answered, count in enumerate(counts):
             own = ' class="right"' if answered == right else ""
             cells.append(f'<td{own} style="--share:{HEAVIEST * count / total:.3f}">{count:,}</td>')
-        rows.append(f"<tr><th>{_text(option)}</th>{''.join(cells)}</tr>")
+        rows.append(f"<tr>{_option('row', option)}{''.join(cells)}</tr>")
     name = confusion.task if confusion.question in ("", confusion.task) else f"{confusion.task}: {confusion.question}"
     return (
         f'<figure><h3>{_text(name)}</h3><div class="scroll"><table class="confusion"><thead><tr><th></th>{head}</tr>'
         f"</thead><tbody>{''.join(rows)}</tbody></table></div></figure>"
     )
+
+
+def _option(scope: str, name: str) -> str:
+    """An option's header cell; a long name is cut, and whole in the title."""
+    if len(name) <= MOST_OF_NAME:
+        return f'<th scope="{scope}">{_text(name)}</th>'
+    return f'<th scope="{scope}" title="{_text(name)}">{_text(name[:MOST_OF_NAME])}…</th>'
 
 
 def _sensitivity(evaluation: Evaluation) -> str:
@@ -216,7 +231,8 @@ def _refused(refused: Sequence[tuple[str, str]]) -> str:
     if not refused:
         return ""
     rows = "".join(
-        f"<tr><th>{_text(item)}</th><td>{_text(reason)}</td></tr>" for item, reason in refused[:MOST_REFUSED]
+        f'<tr><th scope="row">{_text(item)}</th><td>{_text(reason)}</td></tr>'
+        for item, reason in refused[:MOST_REFUSED]
     )
     more = f", of which {MOST_REFUSED} are shown" if len(refused) > MOST_REFUSED else ""
     items = "item" if len(refused) == 1 else "items"
@@ -232,7 +248,7 @@ def _facts(evaluation: Evaluation) -> str:
     facts["intervals"] = (
         f"{evaluation.resamples:,} resamples, seed {evaluation.seed}" if evaluation.resamples else "none"
     )
-    rows = "".join(f"<tr><th>{name}</th><td>{_text(value)}</td></tr>" for name, value in facts.items())
+    rows = "".join(f'<tr><th scope="row">{name}</th><td>{_text(value)}</td></tr>' for name, value in facts.items())
     return f'<table class="facts"><tbody>{rows}</tbody></table>'
 
 
@@ -241,14 +257,14 @@ def _glossary() -> str:
 
 
 def _table(name: str, columns: Sequence[str], bodies: str) -> str:
-    head = "".join(f"<th>{column}</th>" for column in columns)
+    head = "".join(f'<th scope="col">{column}</th>' for column in columns)
     name = f' class="{name}"' if name else ""
     return f'<div class="scroll"><table{name}><thead><tr><th></th>{head}</tr></thead>{bodies}</table></div>'
 
 
 def _row(name: str, cells: Iterable[str]) -> str:
     """`cells` are HTML of ours."""
-    return f"<tr><th>{_text(name)}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    return f'<tr><th scope="row">{_text(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
 
 def _with_spread(figure: Figure | None) -> str:

@@ -103,7 +103,7 @@ def risk_coverage_figure(curve: RiskCoverage, accuracy: float) -> Figure:
 def svg(figure: Figure, name: str, label: str) -> str:
     """`figure` as one `<svg>` element, its ids led by `name`, which is unique on the page and plain ASCII.
 
-    `label` is said by screen readers; it must be plain text of ours.
+    `label` is said by screen readers; it must be escaped for an attribute.
     """
     buffer = io.StringIO()
     with _style():

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,12 +37,16 @@ from decider.evaluate.bootstrap import LEVEL
 from decider.evaluate.compare import Scored
 from decider.evaluate.facts import RunFacts, facts_from_json
 from decider.evaluate.summary import Summary
+from decider.questions.faults import show
 
 if TYPE_CHECKING:
     # It imports torch, which reports of saved decisions do without.
     from decider.evaluate.sensitivity import Sensitivity
 
 FORMAT, VERSION = "decider evaluation", 1
+MOST_OPTIONS = 2**31
+SLACK = 1e-9
+"""How far rounding may lift a figure over its range."""
 REMEDY = "give what `decider eval --json` wrote"
 
 
@@ -117,21 +122,49 @@ def read_scored(path: Path) -> Scored:
         scored = Scored(
             name=path.name,
             data_sha256=facts_from_json(whole["facts"]).data_sha256,
-            keys=tuple(map(str, columns["key"])),
-            gold=np.array(columns["gold"], dtype=np.int64),
-            n_options=np.array(columns["n_options"], dtype=np.int64),
-            correct=np.array(columns["correct"], dtype=np.bool_),
-            confidence=np.array(columns["p_max"], dtype=np.float64),
-            nll=np.array([math.inf if value is None else value for value in columns["nll"]], dtype=np.float64),
-            brier=np.array(columns["brier"], dtype=np.float64),
+            keys=tuple(_column(columns, "key", str)),
+            gold=np.array(_column(columns, "gold", int, 0, MOST_OPTIONS - 1), dtype=np.int64),
+            n_options=np.array(_column(columns, "n_options", int, 1, MOST_OPTIONS), dtype=np.int64),
+            correct=np.array(_column(columns, "correct", bool), dtype=np.bool_),
+            confidence=np.array(_column(columns, "p_max", float, 0, 1 + SLACK), dtype=np.float64),
+            nll=np.array(_column(columns, "nll", float, -SLACK, sys.float_info.max, null=math.inf), dtype=np.float64),
+            brier=np.array(_column(columns, "brier", float, 0, 2 + SLACK), dtype=np.float64),
         )
         arrays = (scored.gold, scored.n_options, scored.correct, scored.confidence, scored.nll, scored.brier)
         if any(array.shape != (len(scored.keys),) for array in arrays):
             raise ValueError("columns of different lengths")
+        if (scored.gold >= scored.n_options).any():
+            raise ValueError("a right answer that is no option")
     except (KeyError, TypeError, ValueError, OverflowError, SchemaError) as error:
         fault = f"no {error.args[0]!r:.40}" if isinstance(error, KeyError) else first_line(error)
         raise ConfigError(f"{path.name} is damaged ({fault}); evaluate again") from error
     return scored
+
+
+def _column(
+    columns: Mapping[str, object],
+    name: str,
+    kind: type[str] | type[bool] | type[int] | type[float],
+    least: float = 0,
+    most: float = 0,
+    null: float | None = None,
+) -> list[Any]:
+    """The values of a column, all of `kind` and numbers from `least` to `most`; `null` is what a null stands for.
+
+    Raises ValueError for any other. Taken for a number, one of them would be a figure that nobody measured.
+    """
+    column = columns[name]
+    if not isinstance(column, list):
+        raise ValueError(f"{name} is {show(column)}")
+    # JSON writes a float without a fraction as an integer too; a bool of Python is one.
+    kinds = (int, float) if kind is float else (kind,)
+    for place, value in enumerate(column):
+        if value is None and null is not None:
+            continue
+        # A comparison with NaN is false.
+        if type(value) not in kinds or (kind in (int, float) and not least <= value <= most):
+            raise ValueError(f"{name} {place} is {show(value)}")
+    return column if null is None else [null if value is None else value for value in column]
 
 
 def _plain(part: object) -> object:

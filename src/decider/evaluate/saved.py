@@ -20,21 +20,21 @@ keys may become one; `labelled` lets no such key in.
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
-from collections.abc import Mapping
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decider.calibrate.whole import whole_file
 from decider.decisions import CHOICE, KINDS, NOUL, SCORE, BoolArray, Decisions, Float64Array, IntArray
-from decider.errors import ConfigError, SchemaError, first_line
+from decider.errors import ConfigError, SchemaError
+from decider.evaluate.archive import Arrays, read_arrays
 from decider.evaluate.facts import RunFacts, facts_from_json, file_sha256, unknown_facts
 from decider.evaluate.labelled import in_file
-from decider.questions.faults import hint, located, show
-from decider.questions.jsontext import loads
+from decider.questions.faults import located, show
+from decider.questions.jsontext import loads, utf8_bytes
 from decider.questions.limits import Limits
 from decider.questions.prompt import NO_YES
 
@@ -47,16 +47,14 @@ WORDS = {INTEGERS: "integers", FLOATS: "floating-point numbers", BOOLS: "boolean
 JSON_LIMITS = Limits(max_body_bytes=2**28)
 """Of the names of options: a million lists of a few words."""
 
-Arrays = Mapping[str, NDArray[Any]]
-
 
 def save_decisions(path: Path, decisions: Decisions, facts: RunFacts) -> None:
     """Write both to `path`, which ends in ".npz". Raises ConfigError for another suffix, or what cannot be written."""
     if path.suffix != ".npz":
         raise ConfigError(f"{str(path)!r:.120} does not end in .npz; decisions are saved as such a file")
-    try:
+    with whole_file(path) as file:
         np.savez_compressed(
-            path,
+            file,
             logits=decisions.logits,
             gold=decisions.gold,
             n_options=decisions.n_options,
@@ -69,38 +67,20 @@ def save_decisions(path: Path, decisions: Decisions, facts: RunFacts) -> None:
             option_list=decisions.option_list,
             facts=np.array(json.dumps(facts.to_json())),
         )
-    except OSError as error:
-        raise ConfigError(f"cannot write {str(path)!r:.120}: {error.strerror}; save to another place") from error
 
 
 def load_decisions(path: Path) -> tuple[Decisions, RunFacts]:
-    """What `save_decisions` wrote, or another maker. Raises SchemaError with the file, the array and the row."""
+    """What `save_decisions` wrote, or another maker.
+
+    Raises SchemaError with the file, the array and the row; TooLargeError for more than `archive.MOST_BYTES`.
+    """
     with in_file(path):
-        arrays = _read(path)
+        arrays = read_arrays(path, ARRAYS)
         decisions = _decisions(arrays, path.stem)
         if "facts" not in arrays:
             return decisions, unknown_facts(path, file_sha256(path))
         with located("facts"):
             return decisions, facts_from_json(_json(arrays, "facts"))
-
-
-def _read(path: Path) -> Arrays:
-    """Every array of the archive. Raises SchemaError for anything but an archive of plain arrays of known names."""
-    try:
-        # Opened here, since NumPy leaves a file that it cannot read open.
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
-                raise SchemaError("the file holds one bare array; save named ones with numpy.savez")
-            for name in archive.files:
-                if name not in ARRAYS:
-                    raise SchemaError(f"an array called {show(name)} means nothing here; {hint(name, ARRAYS)}")
-            return {name: archive[name] for name in archive.files}
-    # A damaged archive raises any of these, and so does an array of Python objects.
-    except (ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise SchemaError(
-            f"it is no sound .npz file of plain arrays ({first_line(error)}); save it again with numpy.savez"
-        ) from error
 
 
 def _decisions(arrays: Arrays, stem: str) -> Decisions:
@@ -126,7 +106,7 @@ def _decisions(arrays: Arrays, stem: str) -> Decisions:
     task = _column(arrays, "task", TEXT, n, default=np.full(n, stem))
     return Decisions(
         key=_keys(arrays, n),
-        task=tuple(task.tolist()),
+        task=_texts(task, "task"),
         kind=kind,
         n_options=n_options,
         gold=gold,
@@ -150,7 +130,7 @@ def _logits(arrays: Arrays) -> Float64Array:
 
 def _kinds(arrays: Arrays, n: int) -> IntArray:
     if "kind" in arrays and arrays["kind"].dtype.kind in TEXT:
-        words = _column(arrays, "kind", TEXT, n)
+        words = np.array(_texts(_column(arrays, "kind", TEXT, n), "kind"))
         _refuse(~np.isin(words, KINDS), "kind", f"is none of {', '.join(KINDS)}")
         return np.select([words == word for word in KINDS], range(len(KINDS))).astype(np.int64)
     kind = _integers(arrays, "kind", n, default=np.full(n, CHOICE))
@@ -159,7 +139,7 @@ def _kinds(arrays: Arrays, n: int) -> IntArray:
 
 
 def _keys(arrays: Arrays, n: int) -> tuple[str, ...]:
-    keys = tuple(_column(arrays, "key", TEXT, n, default=np.arange(1, n + 1).astype(np.str_)).tolist())
+    keys = _texts(_column(arrays, "key", TEXT, n, default=np.arange(1, n + 1).astype(np.str_)), "key")
     if len(set(keys)) < n:
         first: dict[str, int] = {}
         row, key = next((row, key) for row, key in enumerate(keys) if first.setdefault(key, row) != row)
@@ -195,7 +175,7 @@ def _json(arrays: Arrays, name: str) -> Any:
     array = arrays[name]
     if array.ndim or array.dtype.kind not in TEXT:
         raise SchemaError(f"the array is {array.dtype} {list(array.shape)}; it must be one text, of JSON")
-    return loads(str(array), JSON_LIMITS)
+    return loads(_texts(array.reshape(1), name)[0], JSON_LIMITS)
 
 
 def _integers(arrays: Arrays, name: str, n: int, default: NDArray[Any] | None = None) -> IntArray:
@@ -213,6 +193,19 @@ def _column(arrays: Arrays, name: str, kinds: str, n: int, default: NDArray[Any]
             loc=(name,),
         )
     return array
+
+
+def _texts(column: NDArray[Any], name: str) -> tuple[str, ...]:
+    """The texts of [N] the array called `name`. Raises SchemaError for what is not Unicode, a lone surrogate too."""
+    if column.dtype.itemsize:
+        # Beyond Unicode, making a text is what fails.
+        points = np.ascontiguousarray(column, dtype=column.dtype.newbyteorder("=")).view(np.uint32)
+        if (points > sys.maxunicode).any():
+            raise SchemaError("a text has a code point beyond Unicode; save valid Unicode", loc=(name,))
+    texts: tuple[str, ...] = tuple(column.tolist())
+    for row, text in enumerate(texts):
+        utf8_bytes(text, loc=(name, row))
+    return texts
 
 
 def _refuse(wrong: BoolArray, name: str, what: str) -> None:

@@ -11,10 +11,10 @@ import datetime
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decider.errors import ConfigError, InputError, MissingDependencyError, SchemaError, first_line, printable
-from decider.evaluate.labelled import LabelledItem, Reading, in_file, read_labelled
+from decider.evaluate.labelled import LabelledItem, Reading, check_text, in_file, read_labelled
 from decider.evaluate.mapping import TableMapping, read_mapping
 from decider.questions.faults import hint, show, step
 from decider.questions.jsontext import JsonValue
@@ -22,9 +22,15 @@ from decider.questions.limits import DEFAULT_LIMITS, Limits
 from decider.questions.types import Choice, Question, Score
 from decider.settings import TRUE_WORDS
 
+if TYPE_CHECKING:
+    from pyarrow.lib import RecordBatch
+
 LINES = (".jsonl", ".ndjson")
 DELIMITED: Mapping[str, str] = {".csv": ",", ".tsv": "\t"}
 PARQUET = ".parquet"
+PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst")
+TIMES = ("time", "date", "duration")
+"""Parts of the names of Arrow's types of times."""
 BATCH_ROWS = 1024
 MOST_DIGITS = 10
 """A longer number is no level."""
@@ -46,6 +52,8 @@ def read_data(path: Path, mapping: Path | None, limits: Limits = DEFAULT_LIMITS)
                 f"{printable(path.name)} is JSON lines, which name their own fields; leave out the mapping"
             )
         return read_labelled(path, limits)
+    if suffix in PACKED:
+        raise ConfigError(f"{printable(path.name)} ends in {suffix!r:.20}, so it is compressed; unpack it")
     if suffix not in (*DELIMITED, PARQUET):
         known = ", ".join((*LINES, *DELIMITED, PARQUET))
         raise ConfigError(f"{printable(path.name)} ends in {suffix!r:.20}; labelled data ends in {known}")
@@ -133,6 +141,8 @@ def _answer(question: Question, text: str) -> JsonValue:
 
 def _delimited_rows(path: Path, columns: Sequence[str], limits: Limits) -> Generator[Cells | InputError]:
     """The rows of a CSV or TSV file (RFC 4180, UTF-8), every cell as text. A row of another length is an error."""
+    with path.open("rb") as raw:
+        check_text(raw)
     with _long_fields(limits.max_body_bytes), path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, delimiter=DELIMITED[path.suffix.lower()], strict=True)
         try:
@@ -167,10 +177,21 @@ def _parquet_rows(path: Path, columns: Sequence[str], _: Limits) -> Generator[Ce
         with parquet.ParquetFile(path) as file:
             _check_columns(file.schema_arrow.names, columns)
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(columns)):
-                yield from batch.to_pylist()
-    # A timestamp finer than Python's is a ValueError.
+                yield from _python_rows(batch)
     except (ArrowException, ValueError) as error:
         raise SchemaError(f"it is no sound Parquet file: {first_line(error)}; write it again") from error
+
+
+def _python_rows(batch: RecordBatch) -> list[Cells]:
+    try:
+        rows: list[Cells] = batch.to_pylist()
+    # Of a time that Python has no value for: finer than a microsecond, or out of its years.
+    except (ValueError, OverflowError) as error:
+        timed = [field.name for field in batch.schema if any(word in str(field.type) for word in TIMES)]
+        raise SchemaError(
+            f"a time cannot be read ({', '.join(map(show, timed))}); write times in microseconds, of years 1 to 9999"
+        ) from error
+    return rows
 
 
 def _check_columns(header: Sequence[str], columns: Sequence[str]) -> None:

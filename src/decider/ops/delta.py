@@ -117,6 +117,29 @@ def unit_lower_inverse(system: Tensor) -> Tensor:
     By blocks from 1 × 1 to n × n, all of one size at once, log2(n) steps:
     [[A, 0], [C, B]]⁻¹ = [[A⁻¹, 0], [−B⁻¹ C A⁻¹, B⁻¹]].
     """
+    if system.requires_grad and torch.is_grad_enabled():
+        # What is written in place below has no gradient of its own.
+        inverse: Tensor = _Inverse.apply(system)  # type: ignore[no-untyped-call]
+        return inverse
+    return _blockwise_inverse(system)
+
+
+class _Inverse(torch.autograd.Function):
+    """dX = −Xᵀ dY Xᵀ for Y = X⁻¹, of which the strictly lower triangle reaches `system`."""
+
+    @staticmethod
+    def forward(ctx: Any, system: Tensor) -> Tensor:
+        inverse = _blockwise_inverse(system)
+        ctx.save_for_backward(inverse)
+        return inverse
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        inverse: Tensor = ctx.saved_tensors[0]
+        return -(inverse.mT @ gradient @ inverse.mT).tril(-1)
+
+
+def _blockwise_inverse(system: Tensor) -> Tensor:
     n = system.shape[-1]
     inverse = torch.eye(n, dtype=system.dtype, device=system.device).expand(system.shape).contiguous()
     size = 1

@@ -7,7 +7,7 @@ a threshold paired with the wrong error rate would break its guarantee and raise
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
@@ -19,6 +19,10 @@ from decider.settings import MOST_PERMUTATIONS
 from decider.tokens.table import Table
 
 _KINDS = ("choice", "noul", "score")
+DTYPE_KEYS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+"""What `x_calibration` calls torch's precisions."""
+DTYPES = (*DTYPE_KEYS.values(), "fp8")
+"""Every precision that answers come about in."""
 TEMPERATURE_KEYS = (
     "temperature",
     "temperature_by_type",
@@ -89,6 +93,8 @@ class Thresholds:
     by_class: Mapping[str, tuple[int, tuple[float, ...]]] = field(default_factory=lambda: MappingProxyType({}))
     """Option name (a level's index, `no` or `yes`) → decisions of that class and its own `set_thresholds`, which are
     used instead. Empty where calibration was not class-conditional."""
+    isolated: bool = False
+    """Whether these are of Scores whose levels are judged one by one; other types have no such form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,9 @@ class Selective:
     """1 − δ in (0, 1): how often over calibration sets `accept` holds its error rate."""
     by_kind: Mapping[str, Thresholds]
     """`choice`, `score`, `noul`; a type may be missing."""
+    isolated_levels: bool = field(default=False, compare=False)
+    """What the file says of Scores that do not say it: whether their levels are judged one by one. It is of the file as
+    it is now and no part of what was calibrated, so it is neither compared nor written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +138,17 @@ def parse_temperatures(table: Table) -> Temperatures:
     )
 
 
-def parse_calibration(table: Table) -> Calibration:
+def parse_calibration(table: Table, *, isolated_levels: bool) -> Calibration:
     """One dtype's entry of `x_calibration`; keys that are not among `CALIBRATION_KEYS` are left alone.
 
-    Raises ConfigError, naming file, key, value and what is allowed.
+    `isolated_levels` is that of the file. Raises ConfigError, naming file, key, value and what is allowed.
     """
     platt, isotonic = _platt(table), _isotonic(table)
     if platt is not None and isotonic is not None:
         raise table.fault("noul_isotonic", "absent where noul_platt is given")
-    return Calibration(parse_temperatures(table), isotonic if platt is None else platt, _selective(table))
+    return Calibration(
+        parse_temperatures(table), isotonic if platt is None else platt, _selective(table, isolated_levels)
+    )
 
 
 def to_json(calibration: Calibration) -> dict[str, JsonValue]:
@@ -153,7 +164,7 @@ def to_json(calibration: Calibration) -> dict[str, JsonValue]:
             "layout": selective.layout,
             "permutations": selective.permutations,
             "risk_confidence": selective.risk_confidence,
-            **{kind: _thresholds_json(thresholds) for kind, thresholds in selective.by_kind.items()},
+            **{kind: _thresholds_json(kind, thresholds) for kind, thresholds in selective.by_kind.items()},
         }
     return entry
 
@@ -173,8 +184,9 @@ def temperatures_json(temperatures: Temperatures) -> dict[str, JsonValue]:
     return entry
 
 
-def _thresholds_json(thresholds: Thresholds) -> dict[str, JsonValue]:
+def _thresholds_json(kind: str, thresholds: Thresholds) -> dict[str, JsonValue]:
     entry: dict[str, JsonValue] = {
+        **({"isolated": thresholds.isolated} if kind == "score" else {}),
         "n": thresholds.n,
         "error_rates": [*thresholds.error_rates],
         "set_thresholds": [*thresholds.set_thresholds],
@@ -210,14 +222,16 @@ def _isotonic(table: Table) -> IsotonicMap | None:
     if points is None:
         return None
     x, y = points.numbers("x"), points.numbers("y")
-    if not _within_unit(x) or not all(a < b for a, b in pairwise(x)):
-        raise points.fault("x", "numbers in [0, 1] that ascend strictly")
-    if len(y) != len(x) or not _within_unit(y) or not all(a <= b for a, b in pairwise(y)):
-        raise points.fault("y", f"numbers in [0, 1] that never descend, as many as x has ({len(x)})")
+    allowed = "a number in [0, 1] and above the one before it"
+    _check_each(points, "x", x, lambda before, own: 0 <= own <= 1 and before < own, allowed)
+    if len(y) != len(x):
+        raise points.fault("y", f"a list of as many as x has ({len(x)})")
+    allowed = "a number in [0, 1] and not below the one before it"
+    _check_each(points, "y", y, lambda before, own: 0 <= own <= 1 and before <= own, allowed)
     return IsotonicMap(x, y)
 
 
-def _selective(table: Table) -> Selective | None:
+def _selective(table: Table, isolated_levels: bool) -> Selective | None:
     entry = table.object("selective", allowed=("layout", "permutations", "risk_confidence", *_KINDS))
     if entry is None:
         return None
@@ -227,15 +241,28 @@ def _selective(table: Table) -> Selective | None:
     confidence = entry.number("risk_confidence")
     if not 0 < confidence < 1:
         raise entry.fault("risk_confidence", "a number above 0 and below 1")
-    kinds = {kind: entry.object(kind, allowed=_THRESHOLD_KEYS) for kind in _KINDS}
-    by_kind = MappingProxyType({kind: _thresholds(own) for kind, own in kinds.items() if own is not None})
-    return Selective(layout, entry.whole("permutations", most=MOST_PERMUTATIONS), confidence, by_kind)
+    by_kind = {}
+    for kind in _KINDS:
+        own = entry.object(kind, allowed=(*_THRESHOLD_KEYS, *(("isolated",) if kind == "score" else ())))
+        if own is not None:
+            by_kind[kind] = _thresholds(own, isolated=kind == "score" and _isolated(own))
+    permutations = entry.whole("permutations", most=MOST_PERMUTATIONS)
+    return Selective(layout, permutations, confidence, MappingProxyType(by_kind), isolated_levels)
 
 
-def _thresholds(table: Table) -> Thresholds:
+def _isolated(score: Table) -> bool:
+    # Without a default: thresholds of the other form would be used, and break their promise.
+    if "isolated" not in score.entries:
+        raise score.fault(
+            "isolated", "true or false (levels judged one by one); if in doubt, calibrate into a new file"
+        )
+    return score.flag("isolated", default=False)
+
+
+def _thresholds(table: Table, *, isolated: bool) -> Thresholds:
     rates = table.numbers("error_rates")
-    if not all(0 < rate < 1 for rate in rates) or not all(a < b for a, b in pairwise(rates)):
-        raise table.fault("error_rates", "numbers above 0 and below 1 that ascend strictly")
+    allowed = "a number above 0, below 1 and above the one before it"
+    _check_each(table, "error_rates", rates, lambda before, own: max(0, before) < own < 1, allowed)
     by_class = {}
     names = table.object("by_class") or Table(table.where, {})
     for name in names.entries:
@@ -249,26 +276,37 @@ def _thresholds(table: Table) -> Thresholds:
         set_thresholds=_set_thresholds(table, len(rates)),
         accept=_accept(table, len(rates)),
         by_class=MappingProxyType(by_class),
+        isolated=isolated,
     )
 
 
 def _set_thresholds(table: Table, n_rates: int) -> tuple[float, ...]:
     values = table.numbers("set_thresholds")
-    if len(values) != n_rates or min(values) < 0 or not all(a >= b for a, b in pairwise(values)):
-        raise table.fault("set_thresholds", f"numbers from 0 on that never ascend, one an error rate ({n_rates})")
+    if len(values) != n_rates:
+        raise table.fault("set_thresholds", f"a list of numbers, one an error rate ({n_rates})")
+    # Falling numbers are rising ones turned over.
+    turned, allowed = [-value for value in values], "a number from 0 on and not above the one before it"
+    _check_each(table, "set_thresholds", turned, lambda before, own: before <= own <= 0, allowed)
     return values
 
 
 def _accept(table: Table, n_rates: int) -> tuple[float | None, ...]:
     values = table.numbers_or_nulls("accept")
-    given = [value for value in values if value is not None]
-    ordered = all(a >= b for a, b in pairwise(math.inf if value is None else value for value in values))
-    if len(values) != n_rates or not _within_unit(given) or not ordered:
-        raise table.fault(
-            "accept", f"numbers in [0, 1] that never ascend, with null before them, one an error rate ({n_rates})"
-        )
+    if len(values) != n_rates:
+        raise table.fault("accept", f"a list of numbers or nulls, one an error rate ({n_rates})")
+    turned = [-math.inf if value is None else -value for value in values]
+    allowed = "null where no number is before it, or a number in [0, 1] and not above the one before it"
+    _check_each(table, "accept", turned, lambda before, own: before <= own <= 0 and not 1 < -own < math.inf, allowed)
     return values
 
 
-def _within_unit(values: Sequence[float]) -> bool:
-    return all(0 <= value <= 1 for value in values)
+def _check_each(
+    table: Table, key: str, values: Sequence[float], holds: Callable[[float, float], bool], allowed: str
+) -> None:
+    """Raises ConfigError for the first of `values`, those at `key`, for which `holds(the one before, it)` is false.
+
+    Before the first stands −∞.
+    """
+    for index, (before, own) in enumerate(pairwise((-math.inf, *values))):
+        if not holds(before, own):
+            raise table.element_fault(key, index, allowed)

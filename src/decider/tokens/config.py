@@ -6,6 +6,7 @@ file that is there and cannot be used is an error; a default in its place would 
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,17 +15,19 @@ from types import MappingProxyType
 
 from decider.errors import ConfigError, InputError
 from decider.questions.faults import show
-from decider.questions.jsontext import loads
+from decider.questions.jsontext import JsonValue, loads
 from decider.questions.limits import DEFAULT_LIMITS
 from decider.tokens.calibration import (
     CALIBRATION_KEYS,
+    DTYPE_KEYS,
+    DTYPES,
     TEMPERATURE_KEYS,
     Calibration,
     Temperatures,
     parse_calibration,
     parse_temperatures,
 )
-from decider.tokens.table import Table
+from decider.tokens.table import Table, near_miss
 
 CONFIG_NAME = "decider_config.json"
 
@@ -78,14 +81,31 @@ def load_config(folder: Path, file: Path | None = None) -> DeciderConfig:
     # A dangling link is a file that is there and cannot be read, so `exists` would be too lenient.
     if file is None and not os.path.lexists(path):
         return DeciderConfig()
+    remedy = "repair it, or remove it for the defaults" if file is None else "name a readable decider_config.json"
+    return config_of(path, config_entries(path, remedy))
+
+
+def config_entries(path: Path, remedy: str) -> dict[str, JsonValue]:
+    """The JSON object in the file at `path`, a byte-order mark before it or not.
+
+    Raises ConfigError, with the `remedy` for what cannot be read.
+    """
+    # Of a pipe nothing would come, or never an end.
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path} cannot be read: it is no regular file; {remedy}")
     try:
-        entries = loads(path.read_bytes(), DEFAULT_LIMITS)
+        entries = loads(path.read_bytes().removeprefix(codecs.BOM_UTF8), DEFAULT_LIMITS)
     except (OSError, InputError) as error:
-        remedy = "repair it, or remove it for the defaults" if file is None else "name a readable decider_config.json"
         raise ConfigError(f"{path} cannot be read: {error}; {remedy}") from error
     if not isinstance(entries, dict):
         raise ConfigError(f"{path} holds {show(entries)}; it must be a JSON object")
+    return entries
+
+
+def config_of(path: Path, entries: Mapping[str, JsonValue]) -> DeciderConfig:
+    """The config that the `entries` of a file at `path` make. Raises ConfigError as `load_config` does."""
     table = Table(str(path), entries)
+    isolated_levels = table.flag("isolated_levels", default=False)
     return DeciderConfig(
         present=True,
         version=table.text("version", default="dev"),
@@ -93,12 +113,15 @@ def load_config(folder: Path, file: Path | None = None) -> DeciderConfig:
         chat=_chat(table),
         temperatures=parse_temperatures(table),
         neutralize_none=table.flag("neutralize_none", default=True),
-        isolated_levels=table.flag("isolated_levels", default=False),
+        isolated_levels=isolated_levels,
         schema_first=table.flag("schema_first", default=False),
         schema_first_trained=table.flag("schema_first_trained", default=False),
         images=table.flag("images", default=False),
         x_calibration=MappingProxyType(
-            {dtype: parse_calibration(entry) for dtype, entry in _calibrated(table).items()}
+            {
+                dtype: parse_calibration(entry, isolated_levels=isolated_levels)
+                for dtype, entry in _calibrated(table).items()
+            }
         ),
         warnings=tuple(f"{sentence}; it has no effect" for sentence in _unknown(table)),
     )
@@ -128,4 +151,18 @@ def _calibrated(table: Table) -> dict[str, Table]:
 def _unknown(table: Table) -> list[str]:
     """One sentence for each unknown key, those inside a calibration included."""
     inner = (entry.unknown(CALIBRATION_KEYS) for entry in _calibrated(table).values())
-    return [*table.unknown(_KEYS), *(sentence for sentences in inner for sentence in sentences)]
+    dtypes = [_unknown_dtype(f"{table.where}: x_calibration", dtype) for dtype in _calibrated(table)]
+    return [
+        *table.unknown(_KEYS),
+        *(sentence for sentence in dtypes if sentence is not None),
+        *(sentence for sentences in inner for sentence in sentences),
+    ]
+
+
+def _unknown_dtype(where: str, dtype: str) -> str | None:
+    """The sentence for an entry of `x_calibration` by whose name no precision goes; None for a known one."""
+    if dtype in DTYPES:
+        return None
+    # Of torch's names for precisions only some resemble ours.
+    near = f" (did you mean {DTYPE_KEYS[dtype]!r}?)" if dtype in DTYPE_KEYS else near_miss(dtype, DTYPES)
+    return f"{where}: unknown precision {show(dtype)}{near}; known are {', '.join(DTYPES)}"

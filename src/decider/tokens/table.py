@@ -52,10 +52,10 @@ class Table:
         return value
 
     def whole(self, key: str, *, most: int = sys.maxsize) -> int:
-        """A whole number from 1 to `most`; the key must be there."""
+        """A whole number from 1 to `most`, by default the largest of 64 bits; the key must be there."""
         value = self.entries.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise self.fault(key, "a whole number from 1 on" if most == sys.maxsize else f"a whole number, 1 to {most}")
+            raise self.fault(key, f"a whole number, 1 to {most}")
         return value
 
     def numbers(self, key: str) -> tuple[float, ...]:
@@ -63,7 +63,7 @@ class Table:
         numbers = self.numbers_or_nulls(key)
         for index, number in enumerate(numbers):
             if number is None:
-                raise self._element_fault(key, index, None, "a finite number")
+                raise self.element_fault(key, index, "a finite number")
         return cast("tuple[float, ...]", numbers)
 
     def numbers_or_nulls(self, key: str) -> tuple[float | None, ...]:
@@ -74,7 +74,7 @@ class Table:
         numbers: list[float | None] = []
         for index, element in enumerate(value):
             if element is not None and not _is_number(element):
-                raise self._element_fault(key, index, element, "a finite number")
+                raise self.element_fault(key, index, "a finite number")
             numbers.append(None if element is None else float(element))
         return tuple(numbers)
 
@@ -93,7 +93,7 @@ class Table:
     def unknown(self, known: tuple[str, ...]) -> tuple[str, ...]:
         """One sentence for each key that is not among `known`, with the known key that it resembles."""
         return tuple(
-            f"{self.where}: unknown key {show(key)}{_hint(key, known)}" for key in self.entries if key not in known
+            f"{self.where}: unknown key {show(key)}{near_miss(key, known)}" for key in self.entries if key not in known
         )
 
     def fault(self, key: str, allowed: str) -> ConfigError:
@@ -101,8 +101,11 @@ class Table:
         value = show(self.entries[key]) if key in self.entries else "missing"
         return ConfigError(f"{self.where}: {key} is {value}; it must be {allowed}")
 
-    def _element_fault(self, key: str, index: int, element: JsonValue, allowed: str) -> ConfigError:
-        return ConfigError(f"{self.where}: {key}: element {index} is {show(element)}; it must be {allowed}")
+    def element_fault(self, key: str, index: int, allowed: str) -> ConfigError:
+        """The error for one element, counted from 0, of the list at `key`."""
+        elements = self.entries[key]
+        assert isinstance(elements, list), elements
+        return ConfigError(f"{self.where}: {key}: element {index} is {show(elements[index])}; it must be {allowed}")
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -110,6 +113,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def _hint(name: str, known: tuple[str, ...]) -> str:
+def near_miss(name: str, known: tuple[str, ...]) -> str:
+    """` (did you mean …?)` for a name that resembles a known one, else nothing."""
     near = difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

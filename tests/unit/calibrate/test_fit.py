@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from synthetic_decisions import synthetic, with_gold
 
-from decider.calibrate.fit import FEW_DECISIONS, NAMES, fit
+from decider.calibrate.fit import FEW_DECISIONS, LEAST_DECISIONS, NAMES, fit
 from decider.calibrate.forms import LEAST_OF_TYPE, fitting
 from decider.calibrate.likelihood import likelihood
 from decider.calibrate.scoring import item_codes
 from decider.calibrate.temperatures import fit_scalar
 from decider.decisions import CHOICE, NOUL, SCORE, Decisions, Float64Array, IntArray
+from decider.errors import ConfigError
 from decider.tokens.calibration import OptionTemperature, PlattMap, Temperatures
 
 NOW = Temperatures()
@@ -214,9 +215,63 @@ def test_small_and_one_sided_data_give_finite_temperatures_and_warnings(n: int, 
     for form in result.forms:
         assert np.isfinite([form.nll.value, form.ece.value, form.excess.value]).all()
         assert 0.05 <= form.fitted.temperatures.plain <= 20
-    assert any("bound" in warning and NAMES["scalar"] in warning for warning in result.warnings)
+    end = "lowest" if gold == "right" else "highest"
+    bound = [warning for warning in result.warnings if f"to the {end} allowed" in warning]
+    # Under the minimum nothing is fitted; all right, nothing that was fitted is taken.
+    assert any(NAMES["scalar"] in warning for warning in bound) == (n >= LEAST_DECISIONS)
+    assert (result.temperatures == NOW) == (n < LEAST_DECISIONS or gold == "right")
     assert any(f"{n} decisions are few" in warning for warning in result.warnings)
     assert n < FEW_DECISIONS
+
+
+@pytest.mark.parametrize("present", [Temperatures(), Temperatures(1.3)])
+def test_under_the_minimum_nothing_is_fitted(present: Temperatures) -> None:
+    few = fit(synthetic(LEAST_DECISIONS - 1), present, schema_first=False)
+    assert (few.folds, few.temperatures) == (0, present)
+    assert f"fewer than {LEAST_DECISIONS} decisions" in few.reason
+    assert {form.name for form in few.forms} <= {"uncalibrated", "present"}
+    enough = fit(synthetic(LEAST_DECISIONS), present, schema_first=False)
+    assert enough.folds == 5
+    assert "scalar" in {form.name for form in enough.forms}
+
+
+def test_answers_that_are_all_right_settle_no_temperature_whatever_their_nll() -> None:
+    decisions = synthetic(400)
+    decisions = with_gold(decisions, decisions.logits.argmax(axis=1))
+    result = fit(decisions, Temperatures(0.8), schema_first=False)
+    # Of what is not fitted, the better one.
+    assert result.winner.name == "present"
+    assert result.temperatures == Temperatures(0.8)
+    scalar = next(form for form in result.forms if form.name == "scalar")
+    assert scalar.nll.value < result.winner.nll.value
+    assert "the least NLL of what the data settle" in result.reason
+    assert any("one temperature" in warning and "not taken" in warning for warning in result.warnings)
+
+
+def test_a_type_whose_answers_are_all_right_keeps_the_temperature_of_all() -> None:
+    decisions = synthetic(6000, temperature=by_type)
+    gold = np.where(decisions.kind == CHOICE, decisions.logits.argmax(axis=1), decisions.gold)
+    result = fit(with_gold(decisions, gold), NOW, schema_first=False)
+    assert result.winner.name == "by_type"
+    assert {**result.temperatures.by_type} == pytest.approx({"score": 2.0, "noul": 4.0}, rel=0.2)
+    assert 0.05 < result.temperatures.plain < 20
+    assert any("answers of type choice are nearly all right" in warning for warning in result.warnings)
+
+
+def test_a_model_at_chance_is_flattened() -> None:
+    decisions = synthetic(3000)
+    rng = np.random.default_rng(5)
+    result = fit(with_gold(decisions, rng.integers(0, decisions.n_options)), NOW, schema_first=False)
+    assert result.temperatures.plain == 20.0
+    assert any("hardly better than chance" in warning for warning in result.warnings)
+
+
+def test_where_nothing_is_possible_there_is_nothing_to_fit() -> None:
+    decisions = with_gold(synthetic(250, kinds=(CHOICE,)), np.zeros(250, dtype=np.int64))
+    logits = decisions.logits.copy()
+    logits[:, 0] = -np.inf
+    with pytest.raises(ConfigError, match="right option has probability 0 in each of the 250 decisions"):
+        fit(replace(decisions, logits=logits), NOW, schema_first=False)
 
 
 def test_equal_logits_are_said_to_say_nothing() -> None:

@@ -70,3 +70,12 @@ def test_logits_that_are_far_apart_or_infinite_stay_finite() -> None:
     for temperature in (0.05, 20.0):
         curve = far.curve(1 / temperature)
         assert all(np.isfinite(column).all() for column in (curve.nll, curve.slope, curve.bend))
+
+
+@pytest.mark.parametrize("gap", [40.0, 100.0, 300.0, 10_000.0])
+def test_no_gap_that_a_temperature_can_bridge_is_cut(gap: float) -> None:
+    decisions = MIXED.take(np.flatnonzero(~MIXED.isolated & (MIXED.n_options == 2))[:1])
+    logits = np.full_like(decisions.logits, -np.inf)
+    logits[0, :2] = [0.0, gap]
+    wrong = likelihood(replace(decisions, logits=logits, gold=np.zeros(1, dtype=np.int64)))
+    assert wrong.read(1 / 20).nll[0] == pytest.approx(np.logaddexp(0, gap / 20), rel=1e-12)

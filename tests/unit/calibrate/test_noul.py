@@ -145,3 +145,17 @@ def test_a_missing_scikit_learn_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "sklearn.isotonic", None)
     with pytest.raises(MissingDependencyError, match=r"pip install '\.\[eval\]'$"):
         fit_isotonic(np.array([0.5]), np.array([True]))
+
+
+def test_a_map_that_is_near_the_best_must_itself_earn_its_place() -> None:
+    """Isotonic gains more than its error, Platt less than its own; Platt is within one error of isotonic."""
+    rng = np.random.default_rng(3)
+    log_odds = rng.normal(0, 2, 400)
+    yes = rng.random(400) < np.select([log_odds > 1, log_odds > -1], [0.75, 0.5], 0.25)
+    fold = rng.integers(0, 5, 400)
+    log_odds *= rng.choice([0.5, 0.6, 0.7, 0.8])
+    choice = compare_maps([log_odds] * 5, log_odds, yes, fold, np.arange(400))
+    gains = {form.name: form.gain for form in choice.forms}
+    assert 0 < gains["platt"].value < gains["platt"].error
+    assert gains["isotonic"].value > gains["isotonic"].error
+    assert (choice.best.name, choice.winner.name) == ("isotonic", "none")

@@ -143,3 +143,23 @@ def test_maps_are_shown_as_what_they_are() -> None:
     ):
         text = as_text(replace(result, fit=replace(result.fit, noul_map=noul_map)))
         assert said in text
+
+
+def test_questions_that_share_a_row_have_no_thresholds() -> None:
+    decisions = synthetic(400)
+    assert run(decisions).calibration.selective is not None
+    result = run(decisions, joint_items=3)
+    assert (result.calibration.selective, result.n_thresholds) == (None, 0)
+    assert result.warnings[-1].startswith("no thresholds: 3 items asked their questions in one row")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_halves_are_drawn_by_a_stream_of_their_own(given: dict[str, Decisions], seed: int) -> None:
+    """Folds are drawn by the seed alone; of one stream, which half an item is in would say in which fold."""
+    run(synthetic(400), seed=seed)
+    fitted = {key.rpartition("/")[0] for key in given["fit"].key}
+    items = sorted({f"item {n}" for n in range(200)})
+    same_stream = np.random.default_rng(seed).permutation(200) < 100
+    shared = fitted & {item for item, chosen in zip(items, same_stream, strict=True) if chosen}
+    assert len(fitted) == 100
+    assert 25 < len(shared) < 75

@@ -119,7 +119,7 @@ def test_all_right_or_all_wrong_ends_on_a_bound(n: int, all_right: bool, end: in
     decisions = with_gold(decisions, best if all_right else np.where(best == 0, 1, 0))
     assert right(decisions).all() == all_right
     fitted = fit_scalar(likelihood(decisions))
-    assert fitted.bound
+    assert fitted.bound == ("lower", "upper")[end]
     assert fitted.temperature == BOUNDS[end]
     assert fitted.error == math.inf
 
@@ -128,7 +128,7 @@ def test_equal_logits_say_nothing() -> None:
     decisions = synthetic(50)
     level = np.where(np.isneginf(decisions.logits), -np.inf, 1.5)
     fitted = fit_scalar(likelihood(replace(decisions, logits=level)))
-    assert (fitted.temperature, fitted.error, fitted.bound) == (1.0, math.inf, False)
+    assert (fitted.temperature, fitted.error, fitted.bound) == (1.0, math.inf, None)
 
 
 def test_surely_right_answers_leave_the_temperature_alone() -> None:

@@ -27,10 +27,11 @@ from decider.tokens.calibration import (
 from decider.tokens.config import load_config
 
 THRESHOLDS = Thresholds(30, (0.1, 0.2), (0.75, 1 / 3), (None, 0.7), MappingProxyType({"é": (9, (1.0, 0.1))}))
+LEVELS = Thresholds(30, (0.1,), (0.75,), (0.7,), isolated=True)
 FULL = Calibration(
     Temperatures(1.25, schema_first=0.1 + 0.2, schema_first_by_type=MappingProxyType({"noul": 2.0})),
     IsotonicMap((0.1, 0.7), (0.25, 1 / 3)),
-    Selective("chat", 1, 0.9, MappingProxyType({"choice": THRESHOLDS})),
+    Selective("chat", 1, 0.9, MappingProxyType({"choice": THRESHOLDS, "score": LEVELS})),
 )
 BEFORE = {
     "version": "7b",
@@ -88,6 +89,38 @@ def test_every_other_key_stays_as_it_is(tmp_path: Path) -> None:
     assert not {"noul_platt", "temperature_by_type"} & set(calibrations["fp32"])
     assert load_config(tmp_path, path).for_dtype("fp32") == FULL
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_another_run_wrote_meanwhile_is_kept(tmp_path: Path, there: bool) -> None:
+    path, template = tmp_path / "out.json", tmp_path / "template.json"
+    (path if there else template).write_text('{"temperature": 1.5, "note": 1}', encoding="utf-8")
+    first, second = (open_config(path, template) for _ in range(2))
+    write_calibration(first, "fp32", Calibration(Temperatures(2.0)))
+    write_calibration(second, "bf16", Calibration(Temperatures(3.0)))
+    config = load_config(tmp_path, path)
+    assert {name: own.temperatures.plain for name, own in config.x_calibration.items()} == {"fp32": 2.0, "bf16": 3.0}
+    assert json.loads(path.read_text(encoding="utf-8"))["note"] == 1
+
+
+def test_what_it_was_made_upon_may_not_have_changed_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text('{"temperature": 1.5}', encoding="utf-8")
+    first, second = (open_config(path, None) for _ in range(2))
+    write_calibration(first, "fp32", Calibration(Temperatures(2.0)))
+    with pytest.raises(ConfigError, match=r"calibration of fp32 in .* was changed while this one was made"):
+        write_calibration(second, "fp32", Calibration(Temperatures(3.0)))
+    assert load_config(tmp_path, path).for_dtype("fp32").temperatures == Temperatures(2.0)
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        write_calibration(first, "bf16", FULL)
+    assert path.read_text(encoding="utf-8") == "{"
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text('\ufeff{"temperature": 1.5}', encoding="utf-8")
+    assert written(path, "fp32", FULL)["temperature"] == 1.5
 
 
 def test_where_there_is_none_it_begins_as_a_copy_of_the_models(tmp_path: Path) -> None:

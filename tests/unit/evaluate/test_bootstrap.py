@@ -234,3 +234,11 @@ def test_without_scipy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)
     with pytest.raises(MissingDependencyError, match=r"pip install '\.\[eval\]'$"):
         bootstrap.aurc_interval(drawn, confidence, hit)
+
+
+def test_blocks_do_not_follow_the_order_of_items() -> None:
+    """Files are often sorted, by time or by topic; blocks of neighbours would be as far apart as their topics."""
+    n = 20_000
+    values = np.linspace(-1, 1, n)
+    found = bootstrap.mean_interval(draw(np.arange(n)), values)
+    assert width(found) == pytest.approx(2 * 1.96 * values.std() / math.sqrt(n), rel=0.12)

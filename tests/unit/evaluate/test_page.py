@@ -99,7 +99,31 @@ def test_what_stands_in_the_data_is_text(page: Page) -> None:
     assert words.count(SCRIPT) >= 5
     for shown in (f"reviews {SCRIPT}", f"17 {SCRIPT}", f"read {SCRIPT} with care", f"options {SCRIPT} rotated"):
         assert shown in words
-    assert not [value for _, _, value in page.attributes if "script" in value or "alert" in value]
+    # What attributes say of it is said to people alone.
+    marked = {name for _, name, value in page.attributes if "script" in value or "alert" in value}
+    assert marked == {"aria-label"}
+
+
+def test_figures_and_headers_say_what_they_are_of(evaluation: Evaluation, page: Page) -> None:
+    labels = page.values("aria-label")
+    assert len(labels) == len(set(labels)) == 14
+    assert f"{evaluation.summary.groups[0].name}: reliability diagram" in labels
+    assert f"reviews {SCRIPT}: risk-coverage curve" in labels
+    headers = page.tags.count("th")
+    scopes = page.values("scope")
+    # The corner of each table is empty.
+    assert headers - len(scopes) == page.tags.count("thead")
+    assert set(scopes) == {"col", "row", "rowgroup"}
+
+
+def test_long_names_of_options_are_cut_and_kept_in_titles(evaluation: Evaluation) -> None:
+    confusion = evaluation.summary.confusions[0]
+    long, whole = f'{SCRIPT}" onload="{"x" * 60}', "y" * 60
+    changed = replace(confusion, options=(long, whole, *confusion.options[2:]))
+    page = Page(as_html(replace(evaluation, summary=replace(evaluation.summary, confusions=(changed,)))))
+    assert page.values("title") == [long, long]
+    assert page.text.count(f"{long[:60]}…") == page.text.count(whole) == 2
+    assert not page.values("onload")
 
 
 def test_every_section_is_there(evaluation: Evaluation, page: Page) -> None:

@@ -6,6 +6,7 @@ Refuses to test figures. Trap: Python's reader takes NaN and Infinity, which JSO
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -119,8 +120,9 @@ def test_a_comparison_reads_back_what_was_written(evaluation: Evaluation, tmp_pa
         (lambda whole: whole.pop("decisions"), "a.json is damaged (no 'decisions'); evaluate again"),
         (lambda whole: whole["decisions"].pop("n_options"), "a.json is damaged (no 'n_options'); evaluate again"),
         (lambda whole: whole["decisions"]["nll"].pop(), "columns of different lengths"),
-        (lambda whole: whole["decisions"].update(gold=["x"]), "a.json is damaged (invalid literal for int()"),
-        (lambda whole: whole["decisions"].update(brier=None), "a.json is damaged ("),
+        (lambda whole: whole["decisions"].update(gold=["x"]), "a.json is damaged (gold 0 is 'x')"),
+        (lambda whole: whole["decisions"].update(brier=None), "a.json is damaged (brier is None)"),
+        (lambda whole: whole.update(decisions=[]), "a.json is damaged ("),
         (lambda whole: whole["facts"].pop("data_sha256"), "the facts have no data_sha256"),
     ],
 )
@@ -132,6 +134,26 @@ def test_a_damaged_file_is_refused(evaluation: Evaluation, tmp_path: Path, chang
     with pytest.raises(ConfigError) as caught:
         read_scored(file)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *[(name, bad) for name in ("p_max", "brier") for bad in (None, math.nan, math.inf, -0.5, "0.5", True, 1e308)],
+        *[("nll", bad) for bad in (math.nan, math.inf, -math.inf, -5, -0.1, "0.5", False, 10**400)],
+        *[("correct", bad) for bad in ("false", 2, 0, 1.0, None)],
+        *[("gold", bad) for bad in (0.5, -1, True, 20, 10**30, None, "0")],
+        *[("n_options", bad) for bad in (0, 2.0, 10**30, True)],
+        ("p_max", 7), ("p_max", 1.001), ("brier", 2.001), ("key", 1), ("key", None),
+    ],
+)  # fmt: skip
+def test_no_figure_is_made_of_what_is_none(evaluation: Evaluation, tmp_path: Path, column: str, value: object) -> None:
+    whole = json.loads(as_json(evaluation))
+    whole["decisions"][column][1] = value
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps(whole), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"^a.json is damaged \("):
+        read_scored(file)
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib import format as npy
 
 from decider.decisions import CHOICE, NOUL, SCORE, Decisions
-from decider.errors import ConfigError, SchemaError
+from decider.errors import ConfigError, SchemaError, TooLargeError
 from decider.evaluate.facts import NOT_SAID, RunFacts
 from decider.evaluate.saved import load_decisions, save_decisions
 
@@ -130,7 +133,18 @@ def test_an_option_may_be_impossible(save: Save) -> None:
         ({"row_tokens": np.array([1, -1])}, "row_tokens: row 1 is negative"),
         ({"key": np.array(["a", "a"])}, "key: rows 0 and 1 are both called 'a'; keys are unique"),
         ({"key": np.array(["a"])}, r"key: the array is <U1 \[1\]; it must be text \[2\]"),
-        ({"key": np.array(["a", "b"], dtype=object)}, "it is no sound .npz file of plain arrays"),
+        ({"key": np.array(["a", "b"], dtype=object)}, "the array 'key' holds Python objects, which are not read"),
+        ({"key": np.array(["a", "\ud800"])}, r"key.1: the text has a lone surrogate '\\ud800'"),
+        ({"task": np.array(["\udfff", "a"])}, "task.0: the text has a lone surrogate"),
+        ({"key": np.array([97, 0x110000], dtype=np.uint32).view("U1")}, "key: a text has a code point beyond Unicode"),
+        (
+            {"facts": np.array(json.dumps(FACTS.to_json() | {"permutations": 0}))},
+            "permutations is 0; it must be from 1",
+        ),
+        (
+            {"facts": np.array(json.dumps(FACTS.to_json() | {"joint_items": -1}))},
+            "joint_items is -1; it must be from 0",
+        ),
         ({"task": np.array([1, 2])}, r"task: the array is int64"),
         ({"option_list": np.array([0, 0])}, "option_lists and option_list belong together"),
         ({"labels": GOLD}, "an array called 'labels' means nothing here"),
@@ -170,11 +184,88 @@ def test_lists_of_options_are_checked(save: Save, lists: list[Any], which: list[
         load_decisions(save(logits=LOGITS, gold=GOLD, **given))
 
 
-@pytest.mark.parametrize("body", [b"", b"not an archive", b"PK\x03\x04 cut short"])
-def test_what_is_no_archive_is_refused(tmp_path: Path, body: bytes) -> None:
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "it is no .npz file, which is a ZIP archive"),
+        (b"not an archive", "it is no .npz file, which is a ZIP archive"),
+        (b"PK\x03\x04 cut short", "it is no sound .npz file of plain arrays"),
+    ],
+)
+def test_what_is_no_archive_is_refused(tmp_path: Path, body: bytes, said: str) -> None:
     path = tmp_path / "bad.npz"
     path.write_bytes(body)
-    with pytest.raises(SchemaError, match=r"^bad.npz: it is no sound .npz file of plain arrays"):
+    with pytest.raises(SchemaError, match=rf"^bad.npz: {said}") as caught:
+        load_decisions(path)
+    assert "pickle" not in str(caught.value)
+
+
+def member(shape: tuple[int, ...], body: bytes, descr: str = "<f8") -> bytes:
+    """An array as its header declares it, whatever its body."""
+    file = io.BytesIO()
+    npy.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return file.getvalue() + body
+
+
+@pytest.mark.parametrize(
+    ("logits", "said"),
+    [
+        (member((10**9, 100), b""), "'logits' declares 800,000,000,000 bytes and holds 0"),
+        (member((2, 3), b"\0" * 49), "'logits' declares 48 bytes and holds 49"),
+        (member((-1, -6), b"\0" * 48), "'logits' declares 48 bytes"),
+        (member((10**30, 0), b""), "no sound .npz file"),
+        (member((2, 3), b"\0" * 48)[:40], "no sound .npz file"),
+        (b"\x93NUMPY\x03\x00" + member((2, 3), b"\0" * 48)[8:], "no sound .npz file"),
+        (b"no array", "no sound .npz file"),
+    ],
+)
+def test_sizes_are_checked_before_arrays_are_made(tmp_path: Path, logits: bytes, said: str) -> None:
+    path = tmp_path / "d.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("logits.npy", logits)
+        archive.writestr("gold.npy", member((2,), b"\0" * 16, "<i8"))
+    with pytest.raises(SchemaError, match=f"^d.npz: .*{said}"):
+        load_decisions(path)
+
+
+def test_all_arrays_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "d.npz"
+    np.savez(path, logits=LOGITS, gold=GOLD)
+    # Two rows of three logits and a right answer: eight numbers of eight bytes, however few they were saved in.
+    monkeypatch.setattr("decider.evaluate.archive.MOST_BYTES", 64)
+    assert len(load_decisions(path)[0]) == 2
+    monkeypatch.setattr("decider.evaluate.archive.MOST_BYTES", 63)
+    with pytest.raises(TooLargeError, match=r"^d.npz: its arrays are 64 bytes, over the limit of 63; save fewer"):
+        load_decisions(path)
+
+
+def test_what_unpacks_to_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    header = member((2**29, 2), b"")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("logits.npy", header + b"\0" * 2**20)
+    body = bytearray(path.read_bytes())
+    # The size in the directory at the end, as if 2 ** 33 bytes were in it, but for the 32 bits that it has.
+    place = body.index(b"PK\x01\x02") + 24
+    body[place : place + 4] = (2**32 - 2).to_bytes(4, "little")
+    path.write_bytes(body)
+    with pytest.raises(SchemaError, match=r"'logits' declares 8,589,934,592 bytes and holds 4,29"):
+        load_decisions(path)
+
+
+def test_an_encrypted_or_repeated_array_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    np.savez(path, logits=LOGITS, gold=GOLD)
+    body = bytearray(path.read_bytes())
+    body[body.index(b"PK\x03\x04") + 6] |= 1
+    body[body.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(body)
+    with pytest.raises(SchemaError, match="the array 'logits' is encrypted; save it again with numpy"):
+        load_decisions(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("gold", "gold.npy"):
+            archive.writestr(name, member((2,), b"\0" * 16, "<i8"))
+    with pytest.raises(SchemaError, match="two arrays are called 'gold'"):
         load_decisions(path)
 
 
@@ -197,6 +288,6 @@ def test_a_damaged_archive_a_bare_array_and_a_missing_file_are_refused(tmp_path:
 def test_decisions_are_saved_as_npz_where_there_is_a_place(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"does not end in .npz"):
         save_decisions(tmp_path / "d.json", DECISIONS, FACTS)
-    with pytest.raises(ConfigError, match="No such file or directory; save to another place"):
+    with pytest.raises(ConfigError, match="No such file or directory; write to another place"):
         save_decisions(tmp_path / "none" / "d.npz", DECISIONS, FACTS)
     assert list(tmp_path.iterdir()) == []

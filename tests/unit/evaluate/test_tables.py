@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import codecs
 import csv
 import datetime
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -253,3 +255,38 @@ def test_the_documented_mapping_is_sound(write: Write) -> None:
     read = read_mapping(write("m.toml", example))
     assert read.columns == ("text", "ticket", "source", "label", "priority")
     assert read.gold["urgent"].values == {"1": True, "2": True, "3": False}
+
+
+@pytest.mark.parametrize("name", ["t.jsonl.gz", "t.csv.zip", "t.csv.zst"])
+def test_a_packed_file_is_to_be_unpacked(write: Write, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{name} ends in .*, so it is compressed; unpack it"):
+        read_data(write(name, ""), None)
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (gzip.compress(b"{}"), r"it is compressed \(gzip\); unpack it"),
+        (b"PK\x03\x04", r"it is compressed \(ZIP\); unpack it"),
+        ("{}".encode("utf-16"), "it is UTF-16; encode it as UTF-8"),
+        (codecs.BOM_UTF16_BE + "{}".encode("utf-16-be"), "it is UTF-16; encode it as UTF-8"),
+    ],
+)
+def test_what_a_file_is_instead_of_text_is_said(tmp_path: Path, write: Write, head: bytes, said: str) -> None:
+    for name, mapping in (("t.jsonl", None), ("t.csv", write("m.toml", MAPPING))):
+        (tmp_path / name).write_bytes(head)
+        with pytest.raises(SchemaError, match=rf"^{name}: {said}$"):
+            read_data(tmp_path / name, mapping)
+
+
+def test_times_that_python_does_not_have_are_said_in_our_own_words(tmp_path: Path, write: Write) -> None:
+    mapping = read_mapping(write("m.toml", MAPPING))
+    row = {column: ["x"] for column in mapping.columns}
+    column = mapping.columns[0]
+    for times in (pa.array([1], pa.timestamp("ns")), pa.array([2**60], pa.timestamp("ms"))):
+        parquet.write_table(pa.table({**row, column: times}), tmp_path / "t.parquet")
+        with pytest.raises(
+            SchemaError, match=rf"^t.parquet: a time cannot be read \('{column}'\); write times in"
+        ) as caught:
+            read_table(tmp_path / "t.parquet", mapping)
+        assert "andas" not in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from decider.questions.jsontext import JsonValue, loads
 from decider.questions.limits import DEFAULT_LIMITS
 from decider.questions.request import LAYOUT_NAMES
 from decider.tokens.calibration import (
+    DTYPES,
     Calibration,
     IsotonicMap,
     OptionTemperature,
@@ -39,7 +41,7 @@ SELECTIVE: dict[str, JsonValue] = {"layout": "plain", "permutations": 1, "risk_c
 
 
 def parsed(entry: dict[str, JsonValue]) -> Calibration:
-    return parse_calibration(Table("file", entry))
+    return parse_calibration(Table("file", entry), isolated_levels=False)
 
 
 def test_nothing_gives_the_defaults() -> None:
@@ -72,6 +74,35 @@ def test_it_is_read_from_a_config_and_unknown_keys_are_named(tmp_path: Path) -> 
     assert "unknown key 'noul_plat' (did you mean 'noul_platt'?); it has no effect" in warning
 
 
+@pytest.mark.parametrize("isolated_levels", [True, False])
+def test_thresholds_know_what_the_file_says_of_levels_now(tmp_path: Path, isolated_levels: bool) -> None:
+    entry = {"selective": {**SELECTIVE, "score": {**CHOICE, "isolated": True}}}
+    content = {"isolated_levels": isolated_levels, "x_calibration": {"bf16": entry}}
+    (tmp_path / CONFIG_NAME).write_text(json.dumps(content), encoding="utf-8")
+    calibration = load_config(tmp_path).for_dtype("bf16")
+    assert calibration.selective is not None
+    assert calibration.selective.isolated_levels == isolated_levels
+    assert calibration.selective.by_kind["score"].isolated
+    # It is the file's, and no part of the entry.
+    assert to_json(calibration)["selective"] == entry["selective"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "said"),
+    [
+        ("int3", "unknown precision 'int3'; known are fp32, bf16, fp16, fp8; it has no effect"),
+        ("float32", "unknown precision 'float32' (did you mean 'fp32'?); known are fp32, bf16, fp16, fp8"),
+        ("bfloat16", "(did you mean 'bf16'?)"),
+        ("fp23", "(did you mean 'fp32'?)"),
+    ],
+)
+def test_an_unknown_precision_is_warned_of(tmp_path: Path, dtype: str, said: str) -> None:
+    content = {"x_calibration": {dtype: {"temperature": 2}, **{name: {} for name in DTYPES}}}
+    (tmp_path / CONFIG_NAME).write_text(json.dumps(content), encoding="utf-8")
+    (warning,) = load_config(tmp_path).warnings
+    assert said in warning
+
+
 positive = st.floats(1e-9, 1e9)
 finite = st.floats(-1e9, 1e9)
 unit = st.floats(0, 1)
@@ -99,6 +130,12 @@ def thresholds(draw: st.DrawFn) -> Thresholds:
     return Thresholds(draw(counts), rates, draw(sets), (*(None,) * n_none, *accept), by_class)
 
 
+@st.composite
+def thresholds_by_kind(draw: st.DrawFn) -> dict[str, Thresholds]:
+    drawn = draw(st.dictionaries(st.sampled_from(KINDS), thresholds()))
+    return {kind: replace(own, isolated=kind == "score" and draw(st.booleans())) for kind, own in drawn.items()}
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     st.builds(
@@ -111,7 +148,7 @@ def thresholds(draw: st.DrawFn) -> Thresholds:
             st.sampled_from(LAYOUT_NAMES),
             st.integers(1, 255),
             open_unit,
-            st.dictionaries(st.sampled_from(KINDS), thresholds()),
+            thresholds_by_kind(),
         ),
     )
 )
@@ -145,10 +182,13 @@ BAD: list[tuple[dict[str, JsonValue], str]] = [
     ({"noul_isotonic": {"x": [0, None], "y": [0, 1]}}, "x: element 1 is None; it must be a finite number"),
     ({"noul_isotonic": {"x": [0, "1"], "y": [0, 1]}}, "x: element 1 is '1'; it must be a finite number"),
     ({"noul_isotonic": {"x": [0, True], "y": [0, 1]}}, "x: element 1 is True"),
-    ({"noul_isotonic": {"x": [0, 0], "y": [0, 1]}}, r"x is .*; it must be numbers in \[0, 1\] that ascend strictly"),
-    ({"noul_isotonic": {"x": [0, 1.5], "y": [0, 1]}}, "x is .*ascend strictly"),
-    ({"noul_isotonic": {"x": [0, 1], "y": [1, 0]}}, "y is .*never descend"),
-    ({"noul_isotonic": {"x": [0, 1], "y": [-0.1, 0]}}, "y is .*never descend"),
+    (
+        {"noul_isotonic": {"x": [0, 0], "y": [0, 1]}},
+        r"x: element 1 is 0; it must be a number in \[0, 1\] and above the one",
+    ),
+    ({"noul_isotonic": {"x": [0, 1.5], "y": [0, 1]}}, "x: element 1 is 1.5; it must be"),
+    ({"noul_isotonic": {"x": [0, 1], "y": [1, 0]}}, "y: element 1 is 0; .*not below the one before"),
+    ({"noul_isotonic": {"x": [0, 1], "y": [-0.1, 0]}}, "y: element 0 is -0.1"),
     ({"noul_isotonic": {"x": [0, 1], "y": [0]}}, r"y is a list of length 1; .*as many as x has \(2\)"),
     (
         {"noul_isotonic": {"x": [0], "y": [0]}, "noul_platt": {"a": 1, "b": 0}},
@@ -164,21 +204,25 @@ BAD: list[tuple[dict[str, JsonValue], str]] = [
     (selective(permutations=1.0), r"permutations is 1\.0"),
     (selective(risk_confidence=1), "risk_confidence is 1; it must be a number above 0 and below 1"),
     (selective(risk_confidence=0), "risk_confidence is 0"),
-    (choice(n=0), "selective: choice: n is 0; it must be a whole number from 1 on"),
+    (choice(n=0), "selective: choice: n is 0; it must be a whole number, 1 to 9223372036854775807"),
+    (choice(n=10**30), "n is 1000000000000000000000000000000; it must be a whole number, 1 to 9223372036854775807"),
     (choice(m=0), "unknown key 'm'; allowed are n, error_rates"),
-    (choice(error_rates=[0.1, 0.05]), "error_rates is a list of length 2; it must be .*ascend strictly"),
-    (choice(error_rates=[0, 0.05]), "error_rates is"),
-    (choice(error_rates=[0.05, 1]), "error_rates is"),
+    (choice(error_rates=[0.1, 0.05]), "error_rates: element 1 is 0.05; it must be .*above the one before"),
+    (choice(error_rates=[0, 0.05]), "error_rates: element 0 is 0;"),
+    (choice(error_rates=[0.05, 1]), "error_rates: element 1 is 1;"),
     (choice(error_rates=[0.05]), r"set_thresholds is .*one an error rate \(1\)"),
-    (choice(set_thresholds=[0.5, 0.75]), "set_thresholds is .*never ascend"),
-    (choice(set_thresholds=[0.5, -0.1]), "set_thresholds is .*from 0 on"),
+    (choice(set_thresholds=[0.5, 0.75]), "set_thresholds: element 1 is 0.75; .*not above the one before"),
+    (choice(set_thresholds=[0.5, -0.1]), "set_thresholds: element 1 is -0.1; .*from 0 on"),
     (choice(set_thresholds=[0.5, None]), "set_thresholds: element 1 is None"),
     (choice(accept=[0.5]), r"accept is .*one an error rate \(2\)"),
-    (choice(accept=[0.5, None]), "accept is .*null before them"),
-    (choice(accept=[0.5, 0.75]), "accept is .*never ascend"),
-    (choice(accept=[1.5, 0.75]), r"accept is a list of length 2; it must be numbers in \[0, 1\]"),
+    (choice(accept=[0.5, None]), "accept: element 1 is None; it must be null where no number is before"),
+    (choice(accept=[0.5, 0.75]), "accept: element 1 is 0.75; .*not above the one before"),
+    (choice(accept=[1.5, 0.75]), r"accept: element 0 is 1.5; it must be .*in \[0, 1\]"),
     (choice(accept=[None, "x"]), "accept: element 1 is 'x'"),
     (choice(by_class=[]), "by_class is a list"),
+    (selective(score=CHOICE), "score: isolated is missing; it must be true or false"),
+    (selective(score={**CHOICE, "isolated": None}), "score: isolated is None; it must be true or false"),
+    (choice(isolated=False), "unknown key 'isolated'; allowed are n, error_rates"),
     (choice(by_class={"a": None}), "by_class: a is None; it must be an object"),
     (one_class(n=0), "by_class: a: n is 0"),
     (one_class(set_thresholds=[1]), r"by_class: a: set_thresholds is .*one an error rate \(2\)"),

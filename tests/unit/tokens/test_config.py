@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,14 @@ def test_a_file_that_is_there_but_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / CONFIG_NAME).symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path)
+
+
+def test_a_byte_order_mark_is_left_out_and_a_pipe_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, '\ufeff{"version": "own"}')
+    assert load_config(tmp_path).version == "own"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="pipe cannot be read: it is no regular file; name a readable"):
+        load_config(tmp_path, tmp_path / "pipe")
 
 
 def test_a_file_that_is_named_stands_in_for_the_folders(tmp_path: Path) -> None:

@@ -1,0 +1,206 @@
+"""Steps of training, made ahead: items asked anew, tokenised, packed, and laid out as tables, by worker processes.
+
+It refuses to know devices and models. A step is what its number says, whoever makes it and whenever: items by a
+shuffle of the epoch, askings by the item's place in it. Trap: a worker must not outlive a parent that was killed. It
+ends because its pipe breaks, so no other process may hold the pipe's other end.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count, cycle
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from decider.errors import ConfigError, EngineError, InputError
+from decider.evaluate.labelled import LabelledItem
+from decider.plan.pack import Pack
+from decider.plan.packs import PackLimits, plan_packs
+from decider.tokens.rows import Row
+from decider.train.augment import Asking, Augmentation, asking_of
+from decider.train.examples import NO_TARGET, Example, Reading
+from decider.train.tables import IntTable, PackTables, tables_of
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+SAMPLED_ITEMS = 256
+"""By which the tokens of a step are told before any is made."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Targets:
+    """What is right at a pack's slots; all [slots]."""
+
+    n_options: IntTable
+    right: IntTable
+    """0 where there is no target; its weight is 0 there."""
+    weight: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepBatch:
+    """One optimiser step."""
+
+    packs: tuple[tuple[PackTables, Targets], ...]
+    weight: float
+    """Of all targets together."""
+    row_tokens: int
+    """Tokens of all rows, each counted in full."""
+    pack_tokens: int
+    """Tokens of all packs: what is computed."""
+    n_refused: int
+    """Items that the model cannot take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kitchen:
+    """Makes steps."""
+
+    items: tuple[LabelledItem, ...]
+    reading: Reading
+    augmentation: Augmentation
+    seed: int
+    items_per_step: int
+    limits: PackLimits
+    n_taps: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The last step of an epoch may be shorter."""
+        return -(-len(self.items) // self.items_per_step)
+
+    def step(self, number: int) -> StepBatch:
+        """Step `number`, from 0."""
+        epoch, place = divmod(number, self.steps_per_epoch)
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.items))
+        chosen = order[place * self.items_per_step : (place + 1) * self.items_per_step]
+        examples = [self._example(int(index), epoch) for index in chosen]
+        found = [example for example in examples if example is not None]
+        return batch_of(found, self.limits, self.n_taps, n_refused=len(examples) - len(found))
+
+    def _example(self, index: int, epoch: int) -> Example | None:
+        asking = asking_of(
+            self.items[index],
+            self.augmentation,
+            seed=self.seed,
+            epoch=epoch,
+            index=index,
+            schema_first=self.reading.trains_schema_first,
+        )
+        try:
+            return self.reading.example(asking)
+        # Counted, and told by whoever asked for the step.
+        except InputError:
+            return None
+
+
+def batch_of(examples: Sequence[Example], limits: PackLimits, n_taps: int, *, n_refused: int = 0) -> StepBatch:
+    """The packs of `examples`, planned together as the packed executor plans a call."""
+    rows = [row for example in examples for row in example.rows]
+    targets = [own for example in examples for own in example.targets]
+    weights = [own for example in examples for own in example.weights]
+    packs = tuple(
+        (tables_of(pack, n_taps), _targets(pack, rows, targets, weights)) for pack in plan_packs(rows, limits)
+    )
+    return StepBatch(
+        packs=packs,
+        weight=float(sum(map(sum, weights))),
+        row_tokens=sum(len(row.ids) for row in rows),
+        pack_tokens=sum(tables.n_tokens for tables, _ in packs),
+        n_refused=n_refused,
+    )
+
+
+def _targets(
+    pack: Pack, rows: Sequence[Row], targets: Sequence[tuple[int, ...]], weights: Sequence[tuple[float, ...]]
+) -> Targets:
+    right = np.array([target for index in pack.rows for target in targets[index]], np.int64)
+    return Targets(
+        n_options=np.array([n for index in pack.rows for n in rows[index].n_options], np.int64),
+        right=np.where(right == NO_TARGET, 0, right),
+        weight=np.array([weight for index in pack.rows for weight in weights[index]], np.float32),
+    )
+
+
+def items_per_step(items: Sequence[LabelledItem], reading: Reading, tokens: int, *, seed: int) -> int:
+    """How many items have about `tokens` row tokens, by a sample. Raises ConfigError if no item can be taken."""
+    sample = random.Random(f"{seed} sample").sample(range(len(items)), min(SAMPLED_ITEMS, len(items)))
+    total = n_taken = 0
+    fault: InputError | None = None
+    for index in sample:
+        item = items[index]
+        try:
+            example = reading.example(Asking(item.request, item.gold))
+        except InputError as error:
+            fault = error
+            continue
+        total += sum(len(row.ids) for row in example.rows)
+        n_taken += bool(example.rows)
+    if not n_taken:
+        raise ConfigError(f"this model can take none of {len(sample)} items of the data: {fault}; use other data")
+    return max(1, round(tokens * n_taken / total))
+
+
+Serve = Callable[[], Kitchen]
+"""Makes a kitchen anew in a worker; it can be pickled."""
+
+
+@contextmanager
+def steps(kitchen: Kitchen, serve: Serve, *, first: int, workers: int) -> Iterator[Iterator[StepBatch]]:
+    """Steps `first`, `first` + 1, … without end, made ahead by `workers` processes, or here where there are none.
+
+    Reading from it raises EngineError if a worker ends.
+    """
+    if not workers:
+        yield map(kitchen.step, count(first))
+        return
+    # Not forked: a process with threads, or with a card, cannot be.
+    context = multiprocessing.get_context("spawn")
+    receivers: list[Connection] = []
+    processes: list[SpawnProcess] = []
+    try:
+        for number in range(workers):
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_work, args=(serve, sender, first + number, workers), daemon=True)
+            process.start()
+            # The worker's own is the only one left: it sees when this process ends, and this one when the worker does.
+            sender.close()
+            receivers.append(receiver)
+            processes.append(process)
+        yield map(_received, cycle(receivers))
+    finally:
+        for receiver in receivers:
+            receiver.close()
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def _received(receiver: Connection) -> StepBatch:
+    try:
+        batch: StepBatch = receiver.recv()
+    except EOFError as error:
+        raise EngineError("a worker that makes steps ahead has ended; what it printed says why") from error
+    return batch
+
+
+def _work(serve: Serve, sender: Connection, first: int, stride: int) -> None:
+    """Steps `first`, `first` + `stride`, … into the pipe, each when the one before was taken."""
+    # Its work is not for threads; as many as there are cores, in each worker, would only wait for each other.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(1)
+    kitchen = serve()
+    # Nobody listens any more.
+    with suppress(BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+        for number in count(first, stride):
+            sender.send(kitchen.step(number))

@@ -1,0 +1,115 @@
+"""The held-out items through the model in training: figures by task.
+
+It refuses to judge. Trap: they are asked as they are, without any change, and in the training's own precision: what is
+measured is what would be served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decider.decisions import Float64Array, IntArray
+from decider.errors import InputError
+from decider.evaluate import bins, metrics
+from decider.evaluate.labelled import LabelledItem
+from decider.plan.packs import PackLimits, plan_packs
+from decider.read import log_probabilities, normalise_levels
+from decider.tokens.rows import Row
+from decider.train.early import TaskFigures
+from decider.train.examples import YES, Reading
+from decider.train.tables import PackTables, tables_of
+
+Forward = Callable[[PackTables], Tensor]
+"""A pack → [slots, labels], without gradients."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """One held-out decision: its task, its right option, and its slots as (row, slot in the row)."""
+
+    task: str
+    gold: int
+    slots: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOut:
+    """Held-out items, laid out once."""
+
+    packs: tuple[tuple[PackTables, tuple[int, ...]], ...]
+    """With the rows of each, in the order of its slots."""
+    rows: tuple[Row, ...]
+    decisions: tuple[_Decision, ...]
+    n_refused: int
+
+    def evaluate(self, forward: Forward) -> Mapping[str, TaskFigures]:
+        """Figures by task, in the order of the tasks' first items."""
+        distributions = self.distributions(forward)
+        figures = {}
+        for task in dict.fromkeys(decision.task for decision in self.decisions):
+            mine = [index for index, decision in enumerate(self.decisions) if decision.task == task]
+            figures[task] = _figures([self.decisions[i] for i in mine], [distributions[i] for i in mine])
+        return figures
+
+    @torch.no_grad()
+    def _logits(self, forward: Forward) -> dict[int, Float64Array]:
+        """By row, [slots, labels]."""
+        found: dict[int, Float64Array] = {}
+        for tables, members in self.packs:
+            logits = forward(tables).cpu().double().numpy()
+            ends = np.cumsum([len(self.rows[index].slots) for index in members])
+            found.update(zip(members, np.split(logits, ends[:-1]), strict=True))
+        return found
+
+    def distributions(self, forward: Forward) -> list[Float64Array]:
+        """One a decision, at temperature 1."""
+        logits = self._logits(forward)
+        made = []
+        for decision in self.decisions:
+            logs = [
+                log_probabilities(logits[row][slot], self.rows[row].n_options[slot], 1.0)
+                for row, slot in decision.slots
+            ]
+            isolated = len(logs) > 1
+            made.append(normalise_levels([log[YES] for log in logs]) if isolated else np.exp(logs[0]))
+        return made
+
+
+def held_out(items: Sequence[LabelledItem], reading: Reading, limits: PackLimits, n_taps: int) -> HeldOut:
+    """All of `items` that the model can take. A question of one option is no decision."""
+    rows: list[Row] = []
+    decisions: list[_Decision] = []
+    n_refused = 0
+    for item in items:
+        try:
+            built = reading.built(item.request)
+        except InputError:
+            n_refused += 1
+            continue
+        for name, gold in item.gold.items():
+            slots = tuple((len(rows) + slot.row, slot.index) for slot in built.places[name])
+            if slots:
+                decisions.append(_Decision(item.task, gold, slots))
+        rows += built.rows
+    packs = tuple((tables_of(pack, n_taps), pack.rows) for pack in plan_packs(rows, limits))
+    return HeldOut(packs, tuple(rows), tuple(decisions), n_refused)
+
+
+def _figures(decisions: Sequence[_Decision], distributions: Sequence[Float64Array]) -> TaskFigures:
+    widest = max(map(len, distributions))
+    probabilities = np.array([np.pad(each, (0, widest - len(each))) for each in distributions])
+    gold: IntArray = np.array([decision.gold for decision in decisions], np.int64)
+    correct = metrics.correct_of(probabilities, gold)
+    confidence = metrics.confidence_of(probabilities)
+    return TaskFigures(
+        n=len(decisions),
+        nll=float(metrics.nll_of(probabilities, gold).mean()),
+        accuracy=float(correct.mean()),
+        chance=float(np.mean([1 / len(each) for each in distributions])),
+        ece=bins.ece(bins.equal_width(confidence), confidence, correct) or 0.0,
+    )

@@ -1,0 +1,236 @@
+"""A whole training: what is given is checked and read, the run is run, and everything is written.
+
+It refuses to know words of commands. Trap: what can be wrong with data, model and place is found before the first step;
+a run takes minutes or hours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from decider.errors import ConfigError
+from decider.evaluate.facts import file_sha256
+from decider.evaluate.labelled import LabelledItem
+from decider.evaluate.tables import read_data
+from decider.model.load import DTYPES
+from decider.model.wheel import Say
+from decider.plan.packs import PackLimits
+from decider.run.device import pick_device
+from decider.settings import Settings
+from decider.train import checkpoint as checkpoints
+from decider.train.base import Base, check_forward, open_base
+from decider.train.card import write_card
+from decider.train.curves import has_matplotlib, write_curves
+from decider.train.examples import reading_of
+from decider.train.export import export
+from decider.train.feed import Kitchen, items_per_step
+from decider.train.held import HeldOut, held_out
+from decider.train.loop import Outcome, Run, duration
+from decider.train.recipe import Recipe
+from decider.train.step import Model
+from decider.train.weights import trainee
+
+TRAIN, HELD_OUT, MANIFEST = "train.jsonl", "heldout.jsonl", "manifest.json"
+TRAINING = "training.json"
+CURVES = "curves.svg"
+MOST_SEQUENCES, MOST_SLOTS = 4096, 16_384
+"""Of one pack; more than a pack of short rows has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The files of a run."""
+
+    train: Path
+    held_out: Path | None
+    manifest: Path | None
+    """What `decider data build` wrote beside them: tasks and licences."""
+
+
+def find_data(data: Path, held_out: Path | None) -> Data:
+    """A file of labelled decisions, or a folder of `TRAIN` and `HELD_OUT`. Raises ConfigError for what is not there."""
+    train = data / TRAIN if data.is_dir() else data
+    beside = train.parent / HELD_OUT
+    held = held_out if held_out is not None else beside if data.is_dir() and beside.is_file() else None
+    for path in (train, held):
+        if path is not None and not path.is_file():
+            raise ConfigError(f"there is no file {str(path)!r:.120}; give labelled decisions, or a folder with {TRAIN}")
+    manifest = train.parent / MANIFEST
+    return Data(train, held, manifest if manifest.is_file() else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """What a worker makes its kitchen from: paths and numbers, no model."""
+
+    data: Path
+    folder: Path
+    config: Path | None
+    layout: str | None
+    max_positions: int
+    n_taps: int
+    items_per_step: int
+    recipe: Recipe
+
+    def __call__(self) -> Kitchen:
+        return self.kitchen(read_data(self.data, None))
+
+    def kitchen(self, items: tuple[LabelledItem, ...]) -> Kitchen:
+        """With the items of the file, read before."""
+        recipe = self.recipe
+        reading = reading_of(
+            self.folder,
+            config=self.config,
+            layout=self.layout,
+            max_positions=self.max_positions,
+            max_state_tokens=recipe.max_state_tokens,
+            schema_first=recipe.schema_first,
+        )
+        return Kitchen(
+            items, reading, recipe.augmentation, recipe.seed, self.items_per_step, limits_of(recipe), self.n_taps
+        )
+
+
+def limits_of(recipe: Recipe) -> PackLimits:
+    """What a pack of the run may hold."""
+    return PackLimits(recipe.pack_tokens, MOST_SEQUENCES, MOST_SLOTS)
+
+
+def train(
+    data: Data, settings: Settings, recipe: Recipe, out: Path, *, resume: bool, workers: int, say: Say, name: str
+) -> Outcome:
+    """Train, and write into `out` a model folder, its card and curves. Raises SetupError's, InputError's and
+    EngineError's subclasses.
+    """
+    device = torch.device(pick_device(settings.device).value)
+    recipe = replace(recipe, dtype=_dtype(settings.dtype, device))
+    _check_out(out, resume=resume)
+    items = read_data(data.train, None)
+    held_items = () if data.held_out is None else read_data(data.held_out, None)
+    base = open_base(settings, max_state_tokens=recipe.max_state_tokens, schema_first=recipe.schema_first, say=say)
+    check_forward(base)
+    per_step = items_per_step(items, base.reading, recipe.tokens_per_step, seed=recipe.seed)
+    station = Station(
+        data=data.train.resolve(),
+        folder=base.folder.path.resolve(),
+        config=None if settings.decider_config is None else Path(settings.decider_config).resolve(),
+        layout=settings.layout,
+        max_positions=base.spec.max_positions,
+        n_taps=base.spec.taps,
+        items_per_step=per_step,
+        recipe=recipe,
+    )
+    kitchen = station.kitchen(items)
+    held = held_out(held_items, base.reading, limits_of(recipe), base.spec.taps) if held_items else None
+    facts = facts_of(base, data, recipe, per_step)
+    model = model_of(base, recipe, device)
+    _introduce(base, model, kitchen, held, recipe, say)
+    run = Run(model, kitchen, held, recipe, out=out, facts=facts, say=say)
+    if resume:
+        say("resumed" if run.resume() else "there is no checkpoint yet; the run begins anew")
+    outcome = run.train(station, workers=workers)
+    say(f"trained {outcome.step:,} steps in {duration(outcome.elapsed_s)}; writing {out}")
+    export(base, model.trainee, out, version=name)
+    _write(out, base, data, items, recipe, facts, outcome, say)
+    return outcome
+
+
+def model_of(base: Base, recipe: Recipe, device: torch.device) -> Model:
+    """The base, ready to be trained on `device`."""
+    own = trainee(
+        base.weights,
+        method=recipe.method,
+        device=device,
+        dtype=DTYPES[recipe.dtype],
+        rank=recipe.rank,
+        scale=recipe.scale,
+        seed=recipe.seed,
+    )
+    return Model(own, base.spec, torch.tensor(base.label_ids, device=device))
+
+
+def facts_of(base: Base, data: Data, recipe: Recipe, per_step: int) -> dict[str, Any]:
+    """What a resumed run must have the same; JSON."""
+    held = None if data.held_out is None else file_sha256(data.held_out)
+    facts = {
+        "recipe": recipe.to_json(),
+        "items_per_step": per_step,
+        "layout": base.reading.layout.name,
+        "base_sha256": base.sha256(),
+        "data_sha256": file_sha256(data.train),
+        "held_out_sha256": held,
+    }
+    # As a checkpoint gives it back.
+    plain: dict[str, Any] = json.loads(json.dumps(facts))
+    return plain
+
+
+def _dtype(wanted: str, device: torch.device) -> str:
+    if wanted == "auto":
+        return "bfloat16" if device.type == "cuda" else "float32"
+    if wanted == "float16":
+        raise ConfigError("dtype is 'float16', in which small gradients vanish; train in bfloat16 or float32")
+    return wanted
+
+
+def _check_out(out: Path, *, resume: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{str(out)!r:.120} is a file; name a new or empty folder")
+    if not resume and (out / checkpoints.FOLDER).exists():
+        raise ConfigError(
+            f"{str(out)!r:.120} holds the checkpoint of a run; go on with --resume, or name another folder"
+        )
+    if not out.exists() and not out.resolve().parent.is_dir():
+        raise ConfigError(f"the folder of {str(out)!r:.120} is not there; make it first")
+    if out.is_dir() and (out / "config.json").exists() and not (out / checkpoints.FOLDER).exists():
+        raise ConfigError(f"{str(out)!r:.120} holds a model; name a new or empty folder")
+
+
+def _introduce(base: Base, model: Model, kitchen: Kitchen, held: HeldOut | None, recipe: Recipe, say: Say) -> None:
+    n_all = sum(weight.numel() for weight in base.weights.values())
+    say(
+        f"{recipe.method} of {base.folder.name} on {model.device}, {recipe.dtype}: {model.trainee.n_trained:,} of "
+        f"{n_all:,} numbers are trained; {len(kitchen.items):,} items, {kitchen.items_per_step} a step"
+    )
+    if held is None:
+        say("nothing is held out, so the run goes to its end and keeps its last weights (--heldout FILE)")
+    elif held.n_refused:
+        say(f"{held.n_refused:,} held-out items are left out, which the model cannot take")
+    if not has_matplotlib():
+        say("matplotlib is not installed, so no curves are drawn; in a checkout: pip install '.[eval]'")
+
+
+def _write(
+    out: Path,
+    base: Base,
+    data: Data,
+    items: tuple[LabelledItem, ...],
+    recipe: Recipe,
+    facts: Mapping[str, Any],
+    outcome: Outcome,
+    say: Say,
+) -> None:
+    entries = {"facts": facts, "step": outcome.step, "elapsed_s": outcome.elapsed_s, "history": outcome.history}
+    text = json.dumps(entries, indent=1, ensure_ascii=False)
+    (out / TRAINING).write_text(text + "\n", encoding="utf-8")
+    drawn = has_matplotlib()
+    if drawn:
+        write_curves(out / CURVES, outcome.history)
+    manifest = None if data.manifest is None else json.loads(data.manifest.read_text(encoding="utf-8"))
+    write_card(
+        out / "README.md",
+        base=base.folder.name,
+        recipe=recipe,
+        facts=facts,
+        items=items,
+        outcome=outcome,
+        manifest=manifest,
+        curves=CURVES if drawn else None,
+    )
+    say(f"written: {out}; serve it with --model {out}")

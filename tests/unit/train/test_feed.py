@@ -1,0 +1,120 @@
+"""Steps are what their numbers say, whoever makes them.
+
+Refuses to run a model. Trap: a worker process imports all of torch, so there is one test with workers, of one start.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from train_data import write_data
+
+from decider.errors import ConfigError, EngineError
+from decider.evaluate.labelled import read_labelled
+from decider.plan.packs import PackLimits
+from decider.questions.request import make_request
+from decider.questions.types import Choice, Noul, Question, Score
+from decider.train.augment import Asking, Augmentation
+from decider.train.examples import NO_TARGET, Reading, reading_of
+from decider.train.feed import Kitchen, StepBatch, _received, items_per_step, steps
+from decider.train.recipe import Recipe
+from decider.train.run import Station
+from decider.train.tables import IntTable
+
+TinyFolder = Callable[[str], Path]
+
+
+@pytest.fixture
+def reading(tiny_folder: TinyFolder) -> Reading:
+    return reading_of(
+        tiny_folder("llama"), config=None, layout=None, max_positions=2048, max_state_tokens=64, schema_first=False
+    )
+
+
+def station(tiny_folder: TinyFolder, tmp_path: Path) -> Station:
+    data = write_data(tmp_path / "data", 30, 1) / "train.jsonl"
+    recipe = Recipe(epochs=1.0, pack_tokens=500, max_state_tokens=64)
+    return Station(data, tiny_folder("llama"), None, None, 2048, 4, 8, recipe)
+
+
+def same(a: StepBatch, b: StepBatch) -> bool:
+    numbers = [(each.weight, each.row_tokens, each.pack_tokens, each.n_refused) for each in (a, b)]
+    return numbers[0] == numbers[1] and np.array_equal(joined(a), joined(b))
+
+
+def joined(batch: StepBatch) -> IntTable:
+    return np.concatenate(
+        [
+            np.concatenate((own.ids, own.positions, own.slots, own.order, own.look_back.ravel(), to.right))
+            for own, to in batch.packs
+        ]
+    )
+
+
+def test_workers_make_the_same_steps_from_anywhere(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    where = station(tiny_folder, tmp_path)
+    kitchen = where()
+    assert kitchen.steps_per_epoch == 4
+    with steps(kitchen, where, first=0, workers=0) as feed:
+        here = list(islice(feed, 9))
+    with steps(kitchen, where, first=3, workers=1) as feed:
+        ahead = list(islice(feed, 5))
+    assert len(ahead) == 5
+    assert all(same(a, b) for a, b in zip(here[3:8], ahead, strict=True))
+    # Another epoch is another order, and other askings.
+    assert not any(same(here[0], other) for other in here[1:])
+    assert sum(batch.weight for batch in here[:4]) <= 60
+
+
+def test_a_worker_that_has_ended_is_told() -> None:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    sender.close()
+    with pytest.raises(EngineError, match="a worker"):
+        _received(receiver)
+
+
+def test_targets_stand_at_the_slots_of_their_questions(reading: Reading) -> None:
+    questions: dict[str, Question] = {
+        "c": Choice("Which?", ["a", "b", "c"]),
+        "one": Choice("Which?", ["only"]),
+        "s": Score("How?", ["low", "mid", "high"], isolated=True),
+        "n": Noul("Is it?"),
+    }
+    example = reading.example(Asking(make_request("state", questions), {"c": 2, "one": 0, "s": 1, "n": 0}))
+    assert example.targets == ((2,), (0,), (1,), (0,), (0,))
+    assert example.weights == ((1.0,), (1 / 3,), (1 / 3,), (1 / 3,), (1.0,))
+    assert [row.n_options for row in example.rows] == [(3,), (2,), (2,), (2,), (2,)]
+
+
+def test_questions_of_one_row_may_have_no_target(reading: Reading) -> None:
+    questions: dict[str, Question] = {"a": Noul("Is it?"), "b": Choice("Which?", ["x", "y"])}
+    example = reading.example(Asking(make_request("state", questions, independent=False), {"b": 1}))
+    assert example.targets == ((NO_TARGET, 1),)
+    assert example.weights == ((0.0, 1.0),)
+
+
+def test_what_the_model_cannot_take_is_counted(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    items = read_labelled(write_data(tmp_path / "data", 6, 1) / "train.jsonl")
+
+    def with_positions(n: int) -> Reading:
+        return reading_of(
+            tiny_folder("llama"), config=None, layout=None, max_positions=n, max_state_tokens=64, schema_first=False
+        )
+
+    batch = Kitchen(items, with_positions(40), Augmentation(), 0, 6, PackLimits(500, 64, 64), 1).step(0)
+    assert 0 < batch.n_refused <= 6
+    with pytest.raises(ConfigError, match="can take none of 6 items"):
+        items_per_step(items, with_positions(3), 1000, seed=0)
+
+
+def test_a_step_has_about_as_many_tokens_as_asked_for(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    kitchen = station(tiny_folder, tmp_path)()
+    per_step = items_per_step(kitchen.items, kitchen.reading, 1500, seed=0)
+    example = kitchen.reading.example(Asking(kitchen.items[0].request, kitchen.items[0].gold))
+    tokens = sum(len(row.ids) for row in example.rows)
+    assert per_step == pytest.approx(1500 / tokens, rel=0.3)
