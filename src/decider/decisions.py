@@ -8,6 +8,7 @@ softmax over them would be another distribution, so every distribution is made b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +85,13 @@ def item_and_question(key: str) -> tuple[str, str]:
     if not slash:
         return key, ""
     return item, question.replace("%2F", "/").replace("%25", "%")
+
+
+def item_codes(keys: Sequence[str]) -> IntArray:
+    """[N]: the number of the item of each of `keys`, from 0, in the sorted order of the items' names."""
+    items = [item_and_question(key)[0] for key in keys]
+    numbers = {item: number for number, item in enumerate(sorted(set(items)))}
+    return np.fromiter((numbers[item] for item in items), dtype=np.int64, count=len(items))
 
 
 def distributions(decisions: Decisions, temperature: float | Float64Array) -> Float64Array:

@@ -6,7 +6,6 @@ that kept it would change, or crash, with the file; so every tensor is copied.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from decider.backbone.families import REMEDY, read_spec
 from decider.backbone.spec import DecoderSpec
 from decider.backbone.weights import HEAD, Checkpoint, build, check_tied
 from decider.errors import DeviceError, ModelError, first_line
+from decider.model.checkpoint import INDEX, SINGLE, weight_files
 from decider.model.head import LabelHead
 from decider.model.load import DTYPES, LoadedModel
 from decider.model.quiet import quiet_transformers
@@ -30,9 +30,6 @@ from decider.model.source import ModelFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
-
-_SINGLE = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
 
 
 def load_backbone(folder: ModelFolder, *, device: str, dtype: str, linear: MakeLinear = Dense) -> Backbone:
@@ -163,16 +160,13 @@ def _opened(folder: ModelFolder) -> Iterator[Checkpoint]:
 
 def _files(folder: ModelFolder) -> list[Path]:
     """Raises ModelError if there is no safetensors file of the usual name, or the index of several is damaged."""
-    if (folder.path / _SINGLE).is_file():
-        return [folder.path / _SINGLE]
-    if not (folder.path / _INDEX).is_file():
+    if not (folder.path / SINGLE).is_file() and not (folder.path / INDEX).is_file():
         raise ModelError(
-            f"{folder.name!r} has neither {_SINGLE} nor {_INDEX}; fetch its safetensors weights, or {REMEDY}"
+            f"{folder.name!r} has neither {SINGLE} nor {INDEX}; fetch its safetensors weights, or {REMEDY}"
         )
     try:
-        index = json.loads((folder.path / _INDEX).read_text(encoding="utf-8"))
-        return [folder.path / name for name in sorted(set(index["weight_map"].values()))]
+        return [folder.path / name for name in weight_files(folder.path)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
-            f"{_INDEX} of {folder.name!r} names no files ({type(error).__name__}); fetch the checkpoint again"
+            f"{INDEX} of {folder.name!r} names no files ({type(error).__name__}); fetch the checkpoint again"
         ) from error

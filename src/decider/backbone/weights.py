@@ -17,9 +17,8 @@ from decider.backbone.decoder import Attention, Backbone, Delta, Dense, Layer, L
 from decider.backbone.families import REMEDY
 from decider.backbone.spec import DecoderSpec, DeltaSpec
 from decider.errors import ModelError
+from decider.model.checkpoint import PREFIXES
 
-# Text models of multimodal checkpoints, causal language models, decoders saved without a head.
-_PREFIXES = ("model.language_model.", "model.", "")
 HEAD = "lm_head.weight"
 # A buffer that old checkpoints hold, layer by layer.
 _COMPUTED = "rotary_emb.inv_freq"
@@ -37,7 +36,7 @@ class Checkpoint:
     @property
     def prefix(self) -> str:
         """What stands before the names of the text model. Raises ModelError if there is none."""
-        for prefix in _PREFIXES:
+        for prefix in PREFIXES:
             if f"{prefix}embed_tokens.weight" in self.shapes:
                 return prefix
         raise ModelError(

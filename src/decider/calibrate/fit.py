@@ -14,9 +14,9 @@ import numpy as np
 from decider.calibrate.forms import LEAST_OF_TYPE, FittedForm, Fitting, fitting
 from decider.calibrate.likelihood import LARGEST_GAP, Reading, right
 from decider.calibrate.noul import LEAST_NOULS, LEAST_OF_ANSWER, MapChoice, compare_maps
-from decider.calibrate.scoring import Choice, Estimate, choose, ece, estimate, item_codes
+from decider.calibrate.scoring import Choice, Estimate, choose, ece, estimate
 from decider.calibrate.temperatures import BOUNDS, Fitted
-from decider.decisions import KINDS, NOUL, BoolArray, Decisions, Float64Array, IntArray
+from decider.decisions import KINDS, NOUL, BoolArray, Decisions, Float64Array, IntArray, item_codes
 from decider.errors import ConfigError
 from decider.tokens.calibration import IsotonicMap, PlattMap, Temperatures
 
@@ -95,7 +95,7 @@ def fit(decisions: Decisions, present: Temperatures, *, schema_first: bool, fold
                 "decisions that are for temperatures; check that gold counts options from 0, and the logits"
             )
         decisions = decisions.take(possible)
-    items = item_codes(decisions)
+    items = item_codes(decisions.key)
     n_items = int(items.max(initial=-1)) + 1
     used = min(folds, n_items) if n_items > 1 and len(decisions) >= LEAST_DECISIONS else 0
     data = fitting(decisions, _folds(items, n_items, max(used, 1), seed), schema_first=schema_first)

@@ -12,9 +12,8 @@ import numpy as np
 
 from decider.calibrate.apply import served_distributions
 from decider.calibrate.fit import Fit, fit
-from decider.calibrate.scoring import item_codes
 from decider.calibrate.selective_fit import selective_of, selective_warnings
-from decider.decisions import BoolArray, Decisions
+from decider.decisions import BoolArray, Decisions, item_codes
 from decider.tokens.calibration import Calibration
 
 FIT_SHARE = 0.5
@@ -53,7 +52,7 @@ def calibrate(
     With `joint_items` there are no thresholds. `present` is what answers are calibrated by now. Raises
     MissingDependencyError without scikit-learn.
     """
-    items = item_codes(decisions)
+    items = item_codes(decisions.key)
     n_items = int(items.max(initial=-1)) + 1
     fitted_on = _fitted_on(n_items, seed)[items]
     result = fit(decisions.take(fitted_on), present.temperatures, schema_first=schema_first, folds=folds, seed=seed)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decider.decisions import BoolArray, Decisions, Float64Array, IntArray, item_and_question
+from decider.decisions import BoolArray, Float64Array, IntArray
 
 N_BINS = 15
 """Of equal width, (low, high], the first with 0, as `decider eval` has them."""
@@ -35,13 +35,6 @@ class Choice:
     """The one of the least mean NLL."""
     excess: tuple[Estimate, ...]
     """Each one's mean NLL over the best one's, with the error of the paired difference."""
-
-
-def item_codes(decisions: Decisions) -> IntArray:
-    """[N]: the number of each decision's item, from 0, in the sorted order of their names."""
-    items = [item_and_question(key)[0] for key in decisions.key]
-    numbers = {item: number for number, item in enumerate(sorted(set(items)))}
-    return np.array([numbers[item] for item in items], dtype=np.int64)
 
 
 def estimate(values: Float64Array, items: IntArray) -> Estimate:

@@ -24,8 +24,7 @@ from decider.calibrate.conformal import (
     rank,
     set_thresholds,
 )
-from decider.calibrate.scoring import item_codes
-from decider.decisions import CHOICE, KINDS, SCORE, Decisions, Float64Array, IntArray
+from decider.decisions import CHOICE, KINDS, SCORE, Decisions, Float64Array, IntArray, item_codes
 from decider.tokens.calibration import Selective, Thresholds
 
 ERROR_RATES = (
@@ -84,7 +83,7 @@ def selective_of(
 def one_per_item(decisions: Decisions, kind: int, seed: int) -> IntArray:
     """Ascending rows of one decision an item among those of `kind` with two options or more, chosen by `seed`."""
     rows = np.random.default_rng(seed).permutation(_candidates(decisions, kind))
-    items = item_codes(decisions)[rows]
+    items = item_codes(decisions.key)[rows]
     return np.sort(rows[np.unique(items, return_index=True)[1]])
 
 

@@ -184,14 +184,13 @@ def _keep(save: Path | None, decisions: Decisions, facts: RunFacts, asked: str) 
 
 def _compare(parsed: argparse.Namespace) -> int:
     from decider.calibrate.whole import write_text
-    from decider.decisions import item_and_question
-    from decider.evaluate.bootstrap import clusters_of
+    from decider.decisions import item_codes
     from decider.evaluate.compare import compare
     from decider.evaluate.result import read_scored
     from decider.evaluate.table import comparison_text
 
     first, second = map(read_scored, parsed.compare)
-    clusters = clusters_of([item_and_question(key)[0] for key in first.keys])
+    clusters = item_codes(first.keys)
     comparison = compare(first, second, clusters, seed=parsed.seed)
     print(comparison_text(comparison))
     if parsed.json is not None:

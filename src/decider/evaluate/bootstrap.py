@@ -16,7 +16,6 @@ counts as error; so its interval lies too high for a model near its noise floor,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,12 +81,6 @@ class Resamples:
         # A sparse product costs about ten times a dense one an entry.
         dense = len(used) > n_cells * len(self.weights) / 10
         return np.asarray((table.toarray() if dense else table) @ self.weights)
-
-
-def clusters_of(items: Sequence[str]) -> IntArray:
-    """A number for each distinct item; [N]."""
-    number = {item: n for n, item in enumerate(sorted(set(items)))}
-    return np.fromiter((number[item] for item in items), dtype=np.int64, count=len(items))
 
 
 def units_of(clusters: IntArray, rng: np.random.Generator) -> tuple[IntArray, int]:

@@ -14,7 +14,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from decider.decisions import KINDS, NOUL, SCORE, BoolArray, Decisions, Float64Array, IntArray, item_and_question
+from decider.decisions import (
+    KINDS,
+    NOUL,
+    SCORE,
+    BoolArray,
+    Decisions,
+    Float64Array,
+    IntArray,
+    item_and_question,
+    item_codes,
+)
 from decider.evaluate import bins, bootstrap, metrics, selection
 from decider.evaluate.bins import Binning, NoiseFloor, Reliability
 from decider.evaluate.bootstrap import Interval, Resamples
@@ -159,7 +169,7 @@ class _Scores:
             kind=decisions.kind,
             gold=gold,
             chance=1 / decisions.n_options,
-            clusters=bootstrap.clusters_of([item_and_question(key)[0] for key in decisions.key]),
+            clusters=item_codes(decisions.key),
             answers=metrics.answers_of(probabilities),
             confidence=metrics.confidence_of(probabilities),
             correct=metrics.correct_of(probabilities, gold),

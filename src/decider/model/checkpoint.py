@@ -23,7 +23,7 @@ _COPIED = (".json", ".txt", ".model", ".jinja")
 # Of these weights alone: where they lie, and what was fitted to their answers.
 _LEFT = (INDEX, "decider_config.json", "adapter_config.json")
 # Text models of multimodal checkpoints, causal language models, decoders saved without a head.
-_PREFIXES = ("model.language_model.", "model.", "")
+PREFIXES = ("model.language_model.", "model.", "")
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -59,7 +59,7 @@ def copy_beside(folder: Path, target: Path) -> None:
 def short_names(names: Iterable[str], folder: Path) -> Mapping[str, str]:
     """Full name → name without prefix, of the text model's tensors. Raises ModelError if there is no text model."""
     every = tuple(names)
-    for prefix in _PREFIXES:
+    for prefix in PREFIXES:
         if f"{prefix}embed_tokens.weight" in every:
             short = {name: name.removeprefix(prefix) for name in every if name.startswith(prefix)}
             return MappingProxyType(short | {name: name for name in every if name == "lm_head.weight"})

@@ -15,9 +15,8 @@ from synthetic_decisions import synthetic, with_gold
 from decider.calibrate.fit import FEW_DECISIONS, LEAST_DECISIONS, NAMES, fit
 from decider.calibrate.forms import LEAST_OF_TYPE, fitting
 from decider.calibrate.likelihood import likelihood
-from decider.calibrate.scoring import item_codes
 from decider.calibrate.temperatures import fit_scalar
-from decider.decisions import CHOICE, NOUL, SCORE, Decisions, Float64Array, IntArray
+from decider.decisions import CHOICE, NOUL, SCORE, Decisions, Float64Array, IntArray, item_codes
 from decider.errors import ConfigError
 from decider.tokens.calibration import OptionTemperature, PlattMap, Temperatures
 
@@ -76,7 +75,7 @@ def test_held_out_figures_are_held_out() -> None:
     """By hand: each fold read at the temperature of the others."""
     decisions = synthetic(300, kinds=(CHOICE,), most_options=5)
     result = fit(decisions, NOW, schema_first=True, folds=3, seed=7)
-    items = item_codes(decisions)
+    items = item_codes(decisions.key)
     fold_of = np.empty(150, dtype=np.int64)
     fold_of[np.random.default_rng(7).permutation(150)] = np.arange(150) % 3
     nll = np.zeros(300)
@@ -159,7 +158,7 @@ def test_a_type_of_few_decisions_keeps_the_temperature_of_all() -> None:
 
 def test_folds_keep_items_together_and_differ_by_one() -> None:
     decisions = synthetic(101 * 3, per_item=3)
-    items = item_codes(decisions)
+    items = item_codes(decisions.key)
     seen: dict[int, set[int]] = {}
 
     def remember(given: Decisions, fold: IntArray, *, schema_first: bool) -> object:

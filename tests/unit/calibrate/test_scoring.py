@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from synthetic_decisions import synthetic
 
-from decider.calibrate.scoring import Estimate, choose, ece, estimate, item_codes
+from decider.calibrate.scoring import Estimate, choose, ece, estimate
+from decider.decisions import item_codes
 from decider.evaluate import bins
 
 
 def test_an_item_is_a_key_before_its_last_stroke() -> None:
     decisions = replace(synthetic(5), key=("b/1", "a/x/1", "a/x/2", "a/y/1", "b/2"))
-    assert item_codes(decisions).tolist() == [2, 0, 0, 1, 2]
-    assert item_codes(replace(synthetic(2), key=("2", "1"))).tolist() == [1, 0]
+    assert item_codes(decisions.key).tolist() == [2, 0, 0, 1, 2]
+    assert item_codes(("2", "1")).tolist() == [1, 0]
 
 
 def test_an_error_is_the_textbooks_where_items_are_single() -> None:

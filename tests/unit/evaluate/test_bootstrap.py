@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import bootstrap as scipy_bootstrap  # type: ignore[attr-defined]
 
-from decider.decisions import BoolArray, Float64Array, IntArray
+from decider.decisions import BoolArray, Float64Array, IntArray, item_codes
 from decider.errors import MissingDependencyError
 from decider.evaluate import bins, bootstrap, metrics, selection
 from decider.evaluate.bootstrap import Interval, Resamples, resample
@@ -199,8 +199,8 @@ def test_a_seed_decides() -> None:
 
 
 def test_items_are_numbered_whatever_their_order() -> None:
-    assert bootstrap.clusters_of(["b", "a", "b", "c"]).tolist() == [1, 0, 1, 2]
-    assert bootstrap.clusters_of([]).shape == (0,)
+    assert item_codes(["b", "a", "b", "c"]).tolist() == [1, 0, 1, 2]
+    assert item_codes([]).shape == (0,)
 
 
 @settings(max_examples=25, deadline=None)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from made_decisions import QUESTIONS, made_decisions
 
-from decider.decisions import KINDS, NOUL, SCORE, Decisions, Float64Array, distributions
+from decider.decisions import KINDS, NOUL, SCORE, Decisions, Float64Array, distributions, item_codes
 from decider.evaluate import bins, bootstrap, metrics, selection
 from decider.evaluate.summary import BY, MOST_TASKS, Group, Summary, summarise
 
@@ -103,7 +103,7 @@ def test_figures_of_one_type_stand_where_all_are_of_it(summary: Summary) -> None
 def test_intervals_resample_the_items_of_the_group(summary: Summary) -> None:
     group = next(group for group in summary.groups if group.name == "noul")
     rows = np.array(wanted_rows(group))
-    items = bootstrap.clusters_of([DECISIONS.key[row].split("/")[0] for row in rows])
+    items = item_codes([DECISIONS.key[row] for row in rows])
     drawn = bootstrap.resample(items, seed=3, resamples=100)
     assert drawn is not None
     shares, gold = SHARES[rows], DECISIONS.gold[rows]
