@@ -34,7 +34,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing decider and its test tools into $(VENV)"
-	$(PIP) --editable '.[eval,tables,test]'
+	$(PIP) --editable '.[eval,tables,serve,test]'
 	@touch $@
 
 clean:

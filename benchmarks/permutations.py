@@ -48,7 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     items = list(read(options.wheel))[: options.items]
     chance = statistics.mean(1 / len(item.options) for item in items)
-    with Decider(dtype=options.dtype) as decider:
+    with Decider("smollm2-135m-instruct", dtype=options.dtype) as decider:
         picks = {pick.name: pick.value for pick in decider.picks}
         print(f"{picks['model']}, {picks['executor']}; {len(items)} items, chance {chance:.3f}")
         print(f"{'orders':>6}{'accuracy':>10}{'NLL':>8}{'changed':>9}{'max |Δp|':>10}{'ms':>7}")

@@ -19,7 +19,7 @@ from decider.read import Float64Array, normalise_levels
 from decider.selective import Selector, noul_mapped
 from decider.tokens.calibration import IsotonicMap, PlattMap
 from decider.tokens.layout import Layout
-from decider.tokens.rows import Rows, Slot, input_tokens
+from decider.tokens.rows import Row, Rows, Slot, input_tokens
 
 NO, YES = 0, 1
 """A Noul's options are always (no, yes)."""
@@ -55,6 +55,21 @@ class Asked:
     noul_map: PlattMap | IsotonicMap | None
     selector: Selector | None
 
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows of all askings, in order."""
+        return tuple(row for one in self.askings for row in one.built.rows)
+
+    @property
+    def temperatures(self) -> tuple[Sequence[float], ...]:
+        """One a slot of each of `rows`."""
+        return tuple(row for one in self.askings for row in one.temperatures)
+
+    def read_rows(self, scores: Sequence[Sequence[Float64Array]], model: str) -> Answers:
+        """`read` of the scores of `rows`, in their order."""
+        each = iter(scores)
+        return self.read([[next(each) for _ in one.built.rows] for one in self.askings], model)
+
     def read(self, scores: Sequence[Sequence[Sequence[Float64Array]]], model: str) -> Answers:
         """The answers to the first asking, each averaged over all in which its question stands, then mapped."""
         request = self.askings[0].asking.request
@@ -76,8 +91,7 @@ class Asked:
                 truncated=any(question_id in one.built.truncated for one, _ in asked),
                 selection=None if self.selector is None else self.selector.select(question, mean),
             )
-        rows = [row for one in self.askings for row in one.built.rows]
-        return Answers(answers, model, input_tokens(rows, self.askings[0].layout))
+        return Answers(answers, model, input_tokens(self.rows, self.askings[0].layout))
 
 
 def raw_answers(built: Rows, scores: Sequence[Sequence[Float64Array]]) -> dict[str, RawAnswer]:

@@ -23,19 +23,23 @@ from decider.questions.request import Request, make_request
 from decider.questions.rotate import Rotation, rotations
 from decider.questions.types import Question
 from decider.questions.wire import MODEL_ALIAS, parse_plain, parse_request
+from decider.read import Float64Array
 from decider.run.device import Pick
+from decider.run.grid import GridExecutor
+from decider.run.packed import PackedExecutor
+from decider.run.stats import GridReport, GridStats, PackedReport, ReferenceReport
 from decider.selective import selector_for
 from decider.settings import check_permutations, check_temperature, load_settings
 from decider.tokens.calibration import Calibration
 from decider.tokens.layout import Layout
-from decider.tokens.rows import Rows
+from decider.tokens.rows import Row, Rows
 from decider.tokens.temperature import temperature_for
 
 
 class Decider:
     """Loads a model once and answers requests with it, each question by one probability distribution.
 
-    `model` is a Hub id, a folder, a `.gguf` file, or None for the embedded model. What is None here comes from the
+    `model` is a Hub id, a folder, a `.gguf` file, or None for decider-mini. What is None here comes from the
     environment (`DECIDER_MODEL`, …), then from the file `DECIDER_CONFIG` names, then from the defaults of
     `decider.settings.Settings`. Raises SetupError's subclasses while loading, InputError's subclasses while answering.
     """
@@ -61,7 +65,7 @@ class Decider:
         say: Say | None = None,
     ) -> None:
         arguments = {
-            # Absolute, because a Path never means the embedded model, whatever it is called.
+            # Absolute, because a Path never means a shipped model, whatever it is called.
             "model": os.path.abspath(os.path.expanduser(model)) if isinstance(model, Path) else model,
             "gguf_file": gguf_file,
             "device": device,
@@ -158,6 +162,38 @@ class Decider:
         """Answer a request that was parsed before (`decider.questions.wire`), whatever model it names."""
         return self._answer([request])[0]
 
+    def prepare(self, request: Request) -> Asked:
+        """A request in token ids, as `answer` would run it; for whoever schedules the rows of many requests himself.
+
+        Any thread may call it, while rows run too. Raises InputError's subclasses.
+        """
+        settings = self._settings
+        return self._prepare(request, settings.temperature, settings.permutations, truncate=settings.truncate)
+
+    def score(
+        self, rows: Sequence[Row], temperatures: Sequence[Sequence[float]]
+    ) -> tuple[tuple[Float64Array, ...], ...]:
+        """Log-probabilities, float64 [n_options], of each slot of each row, in order, for `Asked.read_rows`.
+
+        `temperatures` has one number a slot of each row. Raises as `Engine.score`.
+        """
+        return self._engine.score(rows, temperatures)
+
+    @property
+    def stats(self) -> GridStats:
+        """What ran since the model was loaded; all 0 for the reference executor, which does not count."""
+        executor = self._stack.executor
+        return executor.stats if isinstance(executor, (GridExecutor, PackedExecutor)) else GridStats()
+
+    def describe(self) -> GridReport | PackedReport | ReferenceReport:
+        """What runs, where and in which precision; see `decider.run.stats`."""
+        return self._stack.executor.describe()
+
+    @property
+    def release_date(self) -> str:
+        """The model's, as its `decider_config.json` says it."""
+        return self._stack.config.release_date
+
     def ask_many(
         self,
         states: Sequence[object],
@@ -241,23 +277,24 @@ class Decider:
         asked = []
         for index, request in enumerate(requests):
             with located(*(("states", index) if len(requests) > 1 else ())):
-                layout = self._layout_of(request)
-                selector = selector_for(
-                    request,
-                    self.calibration,
-                    layout=layout.name,
-                    permutations=n_orders,
-                    overridden=override is not None,
-                )
-                askings = [Rotation(request, dict.fromkeys(request.questions, 0)), *rotations(request, n_orders)]
-                asked.append(
-                    Asked(
-                        [self._lay_out(asking, layout, override, truncate=cut) for asking in askings],
-                        self.calibration.noul_map if override is None else None,
-                        selector,
-                    )
-                )
+                asked.append(self._prepare(request, override, n_orders, truncate=cut))
         return self._run(asked)
+
+    def _prepare(self, request: Request, override: float | None, n_orders: int, *, truncate: bool) -> Asked:
+        layout = self._layout_of(request)
+        selector = selector_for(
+            request,
+            self.calibration,
+            layout=layout.name,
+            permutations=n_orders,
+            overridden=override is not None,
+        )
+        askings = [Rotation(request, dict.fromkeys(request.questions, 0)), *rotations(request, n_orders)]
+        return Asked(
+            [self._lay_out(asking, layout, override, truncate=truncate) for asking in askings],
+            self.calibration.noul_map if override is None else None,
+            selector,
+        )
 
     def _lay_out(self, asking: Rotation, layout: Layout, override: float | None, *, truncate: bool) -> LaidOut:
         built = self._stack.builder.build(asking.request, layout=layout, truncate=truncate)
@@ -283,13 +320,9 @@ class Decider:
 
     def _run(self, asked: Sequence[Asked]) -> list[Answers]:
         """Score the rows of all askings of all requests at once, which fills batches, and read the answers."""
-        every = [one for request in asked for one in request.askings]
-        rows = [row for one in every for row in one.built.rows]
-        scores = iter(self._engine.score(rows, [row for one in every for row in one.temperatures]))
-        return [
-            request.read([[next(scores) for _ in one.built.rows] for one in request.askings], self.name)
-            for request in asked
-        ]
+        rows = [row for request in asked for row in request.rows]
+        scores = iter(self.score(rows, [row for request in asked for row in request.temperatures]))
+        return [request.read_rows([next(scores) for _ in request.rows], self.name) for request in asked]
 
 
 def _say_on_stderr(line: str) -> None:

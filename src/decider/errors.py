@@ -10,6 +10,7 @@
     │   ├── ModelError              a model cannot be found, fetched, read or supported
     │   ├── DeviceError             a device or dtype that is not there
     │   └── MissingDependencyError  an optional package; carries its install line
+    ├── OverloadError               sound, but there is no room or no time for it now      429
     └── EngineError                 the engine failed at run time                          503
 
 Refuses to know HTTP beyond a status number. Trap: a bug of ours is an `assert`, never one of these.
@@ -87,6 +88,17 @@ class DeviceError(SetupError):
 
 class MissingDependencyError(SetupError):
     """An optional package is missing; the message ends with the line that installs it."""
+
+
+class OverloadError(DeciderError):
+    """There is no room for the request now, or its deadline passed while it waited; the same request may work later."""
+
+    status = 429
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        """Seconds after which room is expected, from the throughput that was measured."""
 
 
 class EngineError(DeciderError):

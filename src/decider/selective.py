@@ -115,7 +115,7 @@ def selector_for(
     if selective is None:
         raise QuestionError(
             "this model has no thresholds for error rates in the precision it runs in; calibrate it with `decider "
-            "calibrate`, or ask without an error rate",
+            "calibrate` and name the file that this writes (--decider-config FILE), or ask without an error rate",
             loc=_LOC,
         )
     if not request.independent:

@@ -16,8 +16,11 @@ from pathlib import Path
 from decider.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "DECIDER_"
-# Read elsewhere: the cache folder by `decider.model.cache`, the settings file by `load_settings`.
-OTHER_VARIABLES = ("DECIDER_CACHE", "DECIDER_CONFIG")
+# Read elsewhere: the cache folder by `decider.model.cache`, the settings file by `load_settings`, keys and what begins
+# with `SERVE_PREFIX` by `decider.serve.config`, as is the file's table `SERVE_TABLE`.
+OTHER_VARIABLES = ("DECIDER_CACHE", "DECIDER_CONFIG", "DECIDER_API_KEYS")
+SERVE_PREFIX = "DECIDER_SERVE_"
+SERVE_TABLE = "serve"
 EXECUTORS = ("auto", "reference", "grid", "packed")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 # As many as a Choice has options.
@@ -30,7 +33,7 @@ class Settings:
     """Every setting with its default; `sources` maps a setting's name to where its value came from."""
 
     model: str | None = None
-    """A Hub id, a folder, a `.gguf` file, or None for the embedded model."""
+    """A Hub id, a folder, a `.gguf` file, a name that `decider models` shows, or None for decider-mini."""
     gguf_file: str | None = None
     """The name of a GGUF file inside the folder `model`."""
     device: str = "auto"
@@ -72,10 +75,11 @@ def load_settings(arguments: Mapping[str, object], *, environ: Mapping[str, str]
 
     Raises ConfigError for an unknown key, a value of the wrong type, or a file that is missing or no TOML.
     """
-    path = file or (Path(environ["DECIDER_CONFIG"]) if environ.get("DECIDER_CONFIG") else None)
+    path = settings_file(environ, file)
+    of_model = {} if path is None else {key: value for key, value in read_toml(path).items() if key != SERVE_TABLE}
     layers = [
         ("default", {}),
-        (str(path), _from_file(path) if path else {}),
+        (str(path), of_model),
         ("environment", _from_environment(environ)),
         ("argument", {key: value for key, value in arguments.items() if value is not None}),
     ]
@@ -83,7 +87,7 @@ def load_settings(arguments: Mapping[str, object], *, environ: Mapping[str, str]
     sources = dict.fromkeys(SETTING_TYPES, "default")
     for source, layer in layers:
         for key, value in layer.items():
-            values[key] = _checked(key, value, source)
+            values[key] = checked(key, value, source, SETTING_TYPES)
             sources[key] = source
     settings = Settings(**values, sources=sources)  # type: ignore[arg-type]
     if settings.executor not in EXECUTORS:
@@ -115,7 +119,13 @@ def check_permutations(value: object) -> int:
     return value
 
 
-def _from_file(path: Path) -> dict[str, object]:
+def settings_file(environ: Mapping[str, str], file: Path | None) -> Path | None:
+    """The TOML file that is read: `file`, or the one `DECIDER_CONFIG` names, or none."""
+    return file or (Path(environ["DECIDER_CONFIG"]) if environ.get("DECIDER_CONFIG") else None)
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """What the settings file at `path` holds, unchecked. Raises ConfigError if it is missing or no TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
@@ -128,15 +138,16 @@ def _from_file(path: Path) -> dict[str, object]:
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
     found: dict[str, object] = {}
     for variable, text in environ.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
+        elsewhere = variable in OTHER_VARIABLES or variable.startswith(SERVE_PREFIX)
+        if not variable.startswith(ENVIRONMENT_PREFIX) or elsewhere:
             continue
         key = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-        found[key] = _parse_word(key, text, variable)
+        found[key] = parse_word(SETTING_TYPES.get(key), text, variable)
     return found
 
 
-def _parse_word(key: str, text: str, variable: str) -> object:
-    kind = SETTING_TYPES.get(key)
+def parse_word(kind: type | None, text: str, variable: str) -> object:
+    """The value of a `variable` whose setting is of type `kind`; its text where that is None. Raises ConfigError."""
     try:
         if kind is bool:
             return TRUE_WORDS[text.strip().lower()]
@@ -146,11 +157,12 @@ def _parse_word(key: str, text: str, variable: str) -> object:
         raise ConfigError(f"{variable} is {text!r}; it must be {wanted}") from error
 
 
-def _checked(key: str, value: object, source: str) -> object:
-    kind = SETTING_TYPES.get(key)
+def checked(key: str, value: object, source: str, types: Mapping[str, type]) -> object:
+    """`value` as one of the type that `types` has for `key`. Raises ConfigError for another type or an unknown key."""
+    kind = types.get(key)
     if kind is None:
-        near = difflib.get_close_matches(key, SETTING_TYPES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known settings: {', '.join(SETTING_TYPES)}"
+        near = difflib.get_close_matches(key, types, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known settings: {', '.join(types)}"
         raise ConfigError(f"unknown setting {key!r} ({source}); {hint}")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return check_temperature(value, what=key)

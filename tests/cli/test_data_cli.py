@@ -17,7 +17,9 @@ from made_wheels import made_tasks
 from decider.cli import main
 from decider.data import tasks as tasks_module
 from decider.data import train_build
+from decider.data.families.catalogue import FAMILIES
 from decider.data.tasks import TASKS
+from decider.data.train_tasks import NEVER, TRAINED
 
 
 @pytest.fixture(autouse=True)
@@ -117,11 +119,22 @@ def test_a_folder_of_other_files_is_refused(tmp_path: Path, capsys: pytest.Captu
     assert "name a new or empty folder" in capsys.readouterr().err
 
 
-def test_list_shows_every_task(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_shows_every_task_and_family(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["data", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + len(TASKS)
-    for line, task in zip(lines[1:], TASKS, strict=True):
+    new = [each.task for each in TRAINED if each.task not in TASKS]
+    assert len(lines) == 1 + len(TASKS) + len(new) + len(FAMILIES)
+    for line, task in zip(lines[1:], (*TASKS, *new), strict=False):
         for text in (task.name, *task.kinds, task.options, task.source.package, task.licence, task.asks):
             assert text in line
+        assert (" never " in line) == (task.name in NEVER)
+    for line, family in zip(lines[-len(FAMILIES) :], FAMILIES, strict=True):
+        for text in (family.name, *family.kinds, family.options, f"{family.share:,}", "by program", family.asks):
+            assert text in line
+    reviews = next(line for line in lines if line.startswith("reviews "))
+    assert " – " in reviews
+    assert " 2,322 " in reviews
+    satire = next(line for line in lines if line.startswith("satire "))
+    assert "400 + 400" in satire
+    assert " 12,000 " in satire

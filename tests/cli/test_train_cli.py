@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from train_data import write_data
 
 from decider.cli import main
@@ -114,6 +116,63 @@ def test_a_place_that_holds_a_model_is_left_alone(
     assert main(["train", str(data), "--out", str(model), "--model", str(model), "--device", "cpu"]) == 2
     assert "holds a model" in capsys.readouterr().err
     assert sorted(file.name for file in model.iterdir()) == before
+
+
+def test_the_adapter_is_stored_as_asked(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data", 20, 6)
+    words = ["train", str(data), "--model", str(tiny_folder("llama")), "--device", "cpu", "--preset", "tiny"]
+    sizes: dict[str | None, int] = {}
+    for stored in (None, "int8"):
+        out = tmp_path / str(stored)
+        more = [] if stored is None else ["--adapter-dtype", stored]
+        assert main([*words, "--tokens-per-step", "400", "--out", str(out), *more]) == 0
+        tensors = load_file(out / "adapter.safetensors")
+        assert {tensor.dtype for name, tensor in tensors.items() if name.endswith(".weight")} == {
+            torch.float32 if stored is None else torch.int8
+        }
+        sizes[stored] = sum(tensor.nbytes for tensor in tensors.values())
+    assert sizes["int8"] < 0.6 * sizes[None]
+    assert main([*words, "--out", str(tmp_path / "x"), "--method", "full", "--adapter-dtype", "int8"]) == 2
+
+
+def test_a_place_of_other_files_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, out = write_data(tmp_path / "data", 2, 1), tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("mine", encoding="utf-8")
+    for more in ([], ["--resume"]):
+        assert main(["train", str(data), "--out", str(out), "--device", "cpu", *more]) == 2
+        assert "holds other files; name a new or empty folder" in capsys.readouterr().err
+    assert [file.name for file in out.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_place_that_cannot_be_written_is_found_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], there: bool
+) -> None:
+    data, out = write_data(tmp_path / "data", 2, 1), tmp_path / "place" / "out"
+    (out if there else out.parent).mkdir(parents=True)
+    tried: list[Path] = []
+
+    # Modes do not keep root from writing.
+    def refuse(*, dir: Path) -> None:  # noqa: A002 - the library's name
+        tried.append(dir)
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    assert main(["train", str(data), "--out", str(out), "--model", "no model", "--device", "cpu"]) == 2
+    assert "cannot write in" in (said := capsys.readouterr().err)
+    assert "Read-only file system; name another folder" in said
+    assert tried == [out if there else out.parent]
+
+
+def test_an_empty_place_is_taken_and_left_as_it_was_by_a_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = write_data(tmp_path / "data", 2, 1), tmp_path / "out"
+    out.mkdir()
+    assert main(["train", str(data), "--out", str(out), "--model", "no model", "--device", "cpu"]) == 2
+    assert "no model 'no model'" in capsys.readouterr().err
+    assert list(out.iterdir()) == []
 
 
 def test_a_typing_error_costs_no_torch(tmp_path: Path) -> None:

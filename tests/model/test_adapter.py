@@ -5,46 +5,34 @@ Refuses to train. Trap: a merge into the wrong base loads and answers; only the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from made_adapters import made_adapter as made
+from made_adapters import weights_of
+from safetensors.torch import load_file, save_file
 from tiny_models import link_checkpoint
 
 from decider import Choice, Decider, ModelError
 from decider.model.adapter import (
     ADAPTER_NAME,
-    Adapter,
+    FORMAT,
+    STORED,
     Pair,
     added,
-    is_adapted,
     load_adapter,
     merged,
+    quantised,
     save_adapter,
-    weights_sha256,
     write_merged,
 )
 from decider.model.checkpoint import read_tensors, short_names
 
 TinyFolder = Callable[[str], Path]
-
-
-def weights_of(folder: Path) -> dict[str, torch.Tensor]:
-    tensors = read_tensors(folder)
-    return {short: tensors[full] for full, short in short_names(tensors, folder).items()}
-
-
-def made(folder: Path, base: str) -> Adapter:
-    source = torch.Generator().manual_seed(0)
-    weights = {name: weight for name, weight in weights_of(folder).items() if is_adapted(name)}
-    pairs = {
-        name: Pair(torch.randn(3, w.shape[1], generator=source), torch.randn(w.shape[0], 3, generator=source))
-        for name, w in weights.items()
-    }
-    return Adapter(base, weights_sha256(weights), 0.05, pairs)
 
 
 def test_a_file_gives_back_what_was_written(tiny_folder: TinyFolder, tmp_path: Path) -> None:
@@ -111,6 +99,76 @@ def test_a_folder_with_an_adapter_alone_is_served(
     save_adapter(folder / ADAPTER_NAME, replace(adapter, base_sha256="0" * 64))
     with pytest.raises(ModelError, match="belongs to other weights"):
         Decider(folder, device="cpu", say=said.append)
+
+
+def test_int8_is_within_half_a_step_of_its_row_and_a_quarter_of_the_size(
+    tiny_folder: TinyFolder, tmp_path: Path
+) -> None:
+    adapter = made(tiny_folder("llama"), "org/base", rank=32)
+    name = next(iter(adapter.pairs))
+    # A row of nothing, one of very little, and one with an outlier.
+    adapter.pairs[name].a[0], adapter.pairs[name].a[1], adapter.pairs[name].a[2, 0] = 0.0, 1e-44, -300.0
+    sizes = {}
+    for stored, dtype in STORED.items():
+        save_adapter(tmp_path / stored, adapter, dtype)
+        sizes[stored] = (tmp_path / stored).stat().st_size
+    assert sizes["int8"] < 0.65 * sizes["bfloat16"] < 0.4 * sizes["float32"]
+    found = load_adapter(tmp_path / "int8")
+    assert (found.base, found.base_sha256, found.scale) == (adapter.base, adapter.base_sha256, adapter.scale)
+    assert found.pairs.keys() == adapter.pairs.keys()
+    for key, pair in adapter.pairs.items():
+        for ours, theirs in zip(found.pairs[key], pair, strict=True):
+            assert ours.dtype == torch.float32
+            steps = theirs.abs().amax(1, keepdim=True) / 127
+            assert ((ours - theirs).abs() <= 0.5001 * steps + 1e-43).all()
+            assert torch.allclose(ours.abs().amax(1), theirs.abs().amax(1), rtol=1e-6, atol=1e-43)
+    # What is read is what the file says, to the bit, and writing it again changes no whole number.
+    raw = load_file(tmp_path / "int8")
+    part = "layers.1.mlp.down_proj.lora_B"
+    assert torch.equal(found.pairs["layers.1.mlp.down_proj.weight"].b, raw[f"{part}.weight"] * raw[f"{part}.scale"])
+    assert torch.equal(quantised(found.pairs["layers.1.mlp.down_proj.weight"].b)[0], raw[f"{part}.weight"])
+
+
+def test_files_of_the_first_format_are_read(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    adapter = made(tiny_folder("llama"), "org/base")
+    save_adapter(tmp_path / "new", adapter)
+    about = {"base": "org/base", "base_sha256": adapter.base_sha256, "scale": adapter.scale}
+    save_file(
+        load_file(tmp_path / "new"), tmp_path / "old", {"format": "decider-adapter-1", "adapter": json.dumps(about)}
+    )
+    old, new = load_adapter(tmp_path / "old"), load_adapter(tmp_path / "new")
+    assert all(torch.equal(a, b) for name in new.pairs for a, b in zip(old.pairs[name], new.pairs[name], strict=True))
+    save_file({}, tmp_path / "newer", {"format": "decider-adapter-3"})
+    with pytest.raises(ModelError, match=f"is no adapter of decider .*{FORMAT}"):
+        load_adapter(tmp_path / "newer")
+
+
+@pytest.mark.parametrize(
+    ("part", "changed"),
+    [
+        ("lora_A.scale", None),
+        ("lora_A.scale", torch.ones(3)),
+        ("lora_A.scale", torch.ones(3, 1, dtype=torch.float16)),
+        ("lora_B.weight", None),
+        ("lora_A.weight", torch.ones(3, 64, dtype=torch.int16)),
+        ("lora_C.weight", torch.ones(3, 1)),
+        ("lora_A", torch.ones(3, 1)),
+    ],
+)
+def test_a_file_that_does_not_fit_itself_is_refused(
+    tiny_folder: TinyFolder, tmp_path: Path, part: str, changed: torch.Tensor | None
+) -> None:
+    adapter = made(tiny_folder("llama"), "org/base")
+    save_adapter(tmp_path / "file", adapter, torch.int8)
+    tensors = load_file(tmp_path / "file")
+    key = f"layers.0.mlp.up_proj.{part}"
+    tensors.pop(key, None)
+    about = json.dumps({"base": "b", "base_sha256": "0", "scale": 1.0})
+    save_file(
+        tensors | ({} if changed is None else {key: changed}), tmp_path / "file", {"format": FORMAT, "adapter": about}
+    )
+    with pytest.raises(ModelError, match="cannot read the adapter"):
+        load_adapter(tmp_path / "file")
 
 
 def test_what_is_no_adapter_is_named(tmp_path: Path) -> None:

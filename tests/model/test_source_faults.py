@@ -16,6 +16,7 @@ from decider.errors import ModelError
 from decider.model import source
 from decider.model.embedded import NAME, ModelFolder, embedded_folder
 from decider.model.gguf import convert
+from decider.model.mini import MINI
 from decider.model.source import resolve
 
 
@@ -36,16 +37,17 @@ def test_names_no_system_can_have_are_no_models(tmp_path: Path, model: str) -> N
         resolve(model, gguf_file=None, cache=tmp_path, say=print)
 
 
-@pytest.mark.parametrize("model", [None, NAME, "default"])
+@pytest.mark.parametrize("model", [None, NAME, MINI, "default"])
 def test_a_folder_nearby_does_not_change_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str | None
 ) -> None:
-    for name in (NAME, "default"):
+    for name in (NAME, MINI, "default"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(source, "embedded_folder", lambda *_: ModelFolder(tmp_path, NAME, "embedded"))
-    assert resolve(model, gguf_file=None, cache=tmp_path, say=print).origin == "embedded"
+    for finds in ("embedded_folder", "mini_folder", "default_folder"):
+        monkeypatch.setattr(source, finds, lambda *_: ModelFolder(tmp_path, NAME, "shipped"))
+    assert resolve(model, gguf_file=None, cache=tmp_path, say=print).origin == "shipped"
     assert resolve("./default", gguf_file=None, cache=tmp_path, say=print).origin == "a local folder"
     assert resolve(Path("default"), gguf_file=None, cache=tmp_path, say=print).origin == "a local folder"
 

@@ -28,8 +28,9 @@ from decider.train.base import check_forward, open_base
 from decider.train.examples import Example
 from decider.train.feed import batch_of
 from decider.train.forward import Weights, label_logits
+from decider.train.gradients import pack_loss
 from decider.train.loss import LossSpec
-from decider.train.step import Model, pack_loss
+from decider.train.model import Model
 from decider.train.tables import on_device, tables_of
 from decider.train.weights import trainee
 

@@ -33,6 +33,7 @@ from decider.settings import load_settings
 from decider.train import checkpoint
 from decider.train.augment import OFF
 from decider.train.base import open_base
+from decider.train.feed import Kitchen
 from decider.train.held import held_out
 from decider.train.loop import Outcome
 from decider.train.recipe import Recipe
@@ -116,7 +117,7 @@ def test_the_folder_serves_what_the_trainer_measured(
             model.trainee.trained[name].copy_(tensor)
         weights = model.trainee.weights()
     items = read_labelled(data / "heldout.jsonl")
-    held = held_out(items, base.reading, limits_of(recipe), base.spec.taps)
+    held = held_out(items, Kitchen(items, base.reading, OFF, 0, 1, limits_of(recipe), base.spec.taps))
     ours = held.distributions(lambda tables: model.logits(weights, tables).detach())
     assert held.evaluate(lambda tables: model.logits(weights, tables).detach()) == outcome.best.tasks
 
@@ -156,6 +157,8 @@ torch.set_num_threads(1)
 from decider.questions.answers import ChoiceAnswer, NoulAnswer
 from decider.settings import load_settings
 from decider.train.recipe import Recipe
+from decider.train.augment import OFF
+from decider.train.feed import Kitchen
 from decider.train.run import find_data, train
 
 evaluations = []

@@ -35,6 +35,7 @@ ORDER = (
     "evaluate",
     "data",
     "train",
+    "serve",
     "cli",
 )
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

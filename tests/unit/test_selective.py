@@ -167,6 +167,7 @@ def test_what_was_not_calibrated_is_refused() -> None:
     said = refused(QUESTIONS, calibration=Calibration())
     assert "no thresholds for error rates" in said
     assert "`decider calibrate`" in said
+    assert "--decider-config FILE" in said
     only_choice = Calibration(selective=replace(SELECTIVE, by_kind={"choice": THRESHOLDS}))
     assert "questions of type score" in refused(QUESTIONS, calibration=only_choice)
     said = refused(QUESTIONS, rate=0.005)

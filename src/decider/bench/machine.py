@@ -5,14 +5,13 @@ It refuses to know models. Trap: a rate from another run is no floor. Cards chan
 
 from __future__ import annotations
 
-import os
 import platform
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 
 import torch
 
+from decider.bench.processor import processor_name
 from decider.model.load import DTYPES
 from decider.run.device import version_of
 from decider.run.measure import milliseconds
@@ -88,7 +87,4 @@ def matmul_rate(device: str, dtype: str) -> MatmulRate:
 def _name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return f"{next(names, platform.processor() or platform.machine())}, {os.cpu_count()} processors"
+    return processor_name()

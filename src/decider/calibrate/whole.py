@@ -17,8 +17,9 @@ from decider.errors import ConfigError
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes the place of `path` where this context ends without an exception; else nothing does.
+def whole_place(path: Path) -> Iterator[Path]:
+    """A file beside `path`, to be written by its name; it takes the place of `path` where this context ends without an
+    exception; else nothing does.
 
     A link is replaced by the file. Raises ConfigError if it cannot be written, and for what is no regular file.
     """
@@ -26,11 +27,12 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         raise ConfigError(f"cannot write {str(path)!r:.120}: it is no regular file; write to another place")
     try:
         number, name = tempfile.mkstemp(prefix=f".{path.name:.60}-", dir=path.parent)
+        os.close(number)
         draft = Path(name)
         try:
-            with os.fdopen(number, "wb") as written:
-                yield written
-                written.flush()
+            yield draft
+            with draft.open("rb") as written:
+                # Or the move may reach the disk before the bytes do.
                 os.fsync(written.fileno())
             # mkstemp makes files that only their owner can read.
             draft.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
@@ -39,6 +41,13 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             draft.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot write {str(path)!r:.120}: {error.strerror}; write to another place") from error
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """`whole_place` as a binary file that is open for writing."""
+    with whole_place(path) as draft, draft.open("wb") as written:
+        yield written
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,4 +1,5 @@
-"""The command line: `decider ask`, `models`, `doctor`, `verify`, `bench`, `data`, `train`, `calibrate`, `eval`.
+"""The command line: `decider ask`, `serve`, `models`, `doctor`, `verify`, `bench`, `data`, `train`, `calibrate` and
+`eval`.
 
 Thin: it parses words and prints results. It refuses to know models. Trap: standard output belongs to the answer.
 Progress, reasons and errors go to standard error, and a request is checked before torch is imported, so that a typing
@@ -33,11 +34,11 @@ class _OneLineParser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser; each subcommand stores its function as `run`."""
-    from decider.cli import ask, bench, calibrate, data, doctor, eval, models, train, verify  # noqa: A004 - the command's name
+    from decider.cli import ask, bench, calibrate, data, doctor, eval, models, serve, train, verify  # noqa: A004 - the command's name
 
     parser = _OneLineParser(prog="decider", description="Typed decisions with probabilities, in one forward pass.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (ask, models, doctor, verify, bench, calibrate, data, train, eval):
+    for module in (ask, serve, models, doctor, verify, bench, calibrate, data, train, eval):
         module.add(commands)
     return parser
 
@@ -54,7 +55,7 @@ def add_model_options(
 
     `executor` is only what the help calls the default.
     """
-    parser.add_argument("--model", help="a Hub id, a folder or a .gguf file (default: the embedded model)")
+    parser.add_argument("--model", help="a Hub id, a folder or a .gguf file (default: decider-mini)")
     parser.add_argument("--gguf-file", metavar="NAME", help="the GGUF file inside the folder given as --model")
     parser.add_argument("--device", help="auto, cpu, cuda, cuda:N or mps")
     parser.add_argument("--executor", choices=executors, help=f"how rows are run (default: {executor})")

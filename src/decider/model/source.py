@@ -1,7 +1,7 @@
 """What a user calls a model, to a folder on this machine.
 
 It refuses to load anything. Trap: `org/name` is both a Hub id and a relative path; a folder that exists wins. Only the
-embedded model's names win over a folder, so that the default does not depend on where it runs; write `./default`.
+shipped models' names win over a folder, so that the default does not depend on where it runs; write `./default`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from decider.model.embedded import (
     wheel_target,
 )
 from decider.model.hub import snapshot
+from decider.model.mini import MINI, default_folder, mini_folder, mini_target, missing
 from decider.model.wheel import Say
 
-__all__ = ["ModelFolder", "ModelListing", "list_models", "resolve"]
+__all__ = ["SHIPPED", "ModelFolder", "ModelListing", "list_models", "resolve"]
 
+SHIPPED = (MINI, "default", *ALIASES)
+"""Names of the models that come with this package; no folder or Hub id is meant by them."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _CONFIG = "decider_config.json"
 _ADAPTER = "adapter.safetensors"
@@ -44,16 +47,18 @@ class ModelListing:
 
 
 def resolve(model: str | Path | None, *, gguf_file: str | None, cache: Path, say: Say) -> ModelFolder:
-    """The folder for a Hub id, a local folder, a `.gguf` file, or None and the aliases of the embedded model.
+    """The folder for a Hub id, a local folder, a `.gguf` file, or one of `SHIPPED`; None is the default, decider-mini.
 
     `gguf_file` names a file inside the folder or repository. GGUF files are converted once into `cache`, and adapters
     (a folder with `adapter.safetensors` and no model) merged there. Raises ModelError.
     """
     # A Path is never an alias: it is how code names a folder that is called like one.
-    if model is None or (isinstance(model, str) and model in ALIASES):
+    if model is None or (isinstance(model, str) and model in SHIPPED):
         if gguf_file is not None:
             raise ModelError(f"gguf_file {gguf_file!r} is given without a folder; name the folder as the model")
-        return embedded_folder(cache, say)
+        if model in ALIASES:
+            return embedded_folder(cache, say)
+        return mini_folder(cache, say) if model == MINI else default_folder(cache, say)
     name = str(model)
     path, kind = _look(name)
     if kind == "folder":
@@ -63,10 +68,10 @@ def resolve(model: str | Path | None, *, gguf_file: str | None, cache: Path, say
             raise ModelError(f"gguf_file {gguf_file!r} is given, but {name[:80]!r} is a file already; name only one")
         return _converted(path, name, cache, say)
     if kind == "file" or name.endswith(".gguf") or not _HUB_ID.fullmatch(name):
-        near = difflib.get_close_matches(name, ALIASES, n=1)
+        near = difflib.get_close_matches(name, SHIPPED, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ModelError(
-            f"no model {name[:80]!r}: {hint}give a Hub id like 'org/name', a folder, a .gguf file, or {NAME!r}"
+            f"no model {name[:80]!r}: {hint}give a Hub id like 'org/name', a folder, a .gguf file, {MINI!r} or {NAME!r}"
         )
     fetched = snapshot(name, say, only=gguf_file)
     if gguf_file is not None:
@@ -118,18 +123,15 @@ def _converted(file: Path, name: str, cache: Path, say: Say) -> ModelFolder:
 
 def _adapted(path: Path, cache: Path, say: Say) -> ModelFolder:
     """The model that the folder's adapter was trained on, with it merged; the folder's `decider_config.json` beside."""
-    from decider.model.adapter import load_adapter, write_merged
+    from decider.model.adapter import load_adapter, write_served
 
-    adapter = load_adapter(path / _ADAPTER)
-    base = resolve(adapter.base, gguf_file=None, cache=cache, say=say)
+    base = resolve(load_adapter(path / _ADAPTER).base, gguf_file=None, cache=cache, say=say)
     stamps = [_stamp(file) for file in (path / _ADAPTER, path / _CONFIG, base.path) if file.exists()]
     key = hashlib.sha256(repr(stamps).encode()).hexdigest()[:12]
 
     def fill(draft: Path) -> None:
         say(f"merging the adapter into {base.name}")
-        write_merged(base.path, adapter, draft)
-        if (path / _CONFIG).is_file():
-            shutil.copy(path / _CONFIG, draft / _CONFIG)
+        write_served(path, base.path, draft)
 
     target = publish(cache / "adapted" / f"{path.resolve().name}-{key}", fill)
     return ModelFolder(target, str(path), f"an adapter of {base.name}, merged")
@@ -140,15 +142,23 @@ def _stamp(file: Path) -> tuple[str, int, int]:
 
 
 def list_models(cache: Path) -> tuple[ModelListing, ...]:
-    """The embedded model and every GGUF file converted so far. Looks at folders only."""
+    """The shipped models and every GGUF file converted so far. Looks at files and folders only."""
     ready = next((folder for folder in (wheel_target(cache), hub_target(cache)) if folder.is_dir()), None)
     state = f"ready, {_megabytes(ready)} MB" if ready else f"fetched on first use, {WHEEL_BYTES / 1e6:.0f} MB"
+    lacking = missing()
     gguf = cache / "gguf"
     converted = sorted(folder for folder in gguf.glob("[!.]*") if folder.is_dir()) if gguf.is_dir() else []
     return (
-        ModelListing(NAME, "the embedded model (the default)", state),
+        _mini_listing(cache, state) if lacking is None else ModelListing(MINI, "not here", f"{lacking} is missing"),
+        ModelListing(NAME, f"its base, not trained for decisions{' (the default here)' if lacking else ''}", state),
         *(ModelListing(str(folder), "converted from GGUF", f"ready, {_megabytes(folder)} MB") for folder in converted),
     )
+
+
+def _mini_listing(cache: Path, base_state: str) -> ModelListing:
+    merged = mini_target(cache)
+    state = f"ready, {_megabytes(merged)} MB" if merged.is_dir() else f"merged on first use; its base: {base_state}"
+    return ModelListing(MINI, f"{NAME} trained for decisions (the default)", state)
 
 
 def _megabytes(folder: Path) -> int:

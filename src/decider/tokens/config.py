@@ -95,7 +95,11 @@ def config_entries(path: Path, remedy: str) -> dict[str, JsonValue]:
         raise ConfigError(f"{path} cannot be read: it is no regular file; {remedy}")
     try:
         entries = loads(path.read_bytes().removeprefix(codecs.BOM_UTF8), DEFAULT_LIMITS)
-    except (OSError, InputError) as error:
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path} cannot be read: there is no such file; {remedy}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}; {remedy}") from error
+    except InputError as error:
         raise ConfigError(f"{path} cannot be read: {error}; {remedy}") from error
     if not isinstance(entries, dict):
         raise ConfigError(f"{path} holds {show(entries)}; it must be a JSON object")

@@ -1,13 +1,11 @@
 """Attention over a pack, with gradients: causal in each span, and a branch also sees its whole trunk.
 
-It refuses to know layers and rotary angles. This one function is all that a forward in training knows of attention, so
-that a kernel of a device may take its place. Trap: keys are padded with a span's last token. Roots need no mask for
+It refuses to know layers and rotary angles. It is plain torch, for any device; `compiled.by_blocks` takes its place on
+a card. Trap: keys are padded with a span's last token. Roots need no mask for
 that, as no real token sees what lies behind it; a branch's trunk lies before it, and its padding must be hidden.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -15,12 +13,12 @@ from torch.nn import functional
 
 from decider.train.tables import DeviceTables
 
-Attend = Callable[[Tensor, Tensor, Tensor, DeviceTables, float], Tensor]
-"""(query [N, heads, d], key and value [N, kv_heads, d], tables, scale) → [N, heads, d]."""
-
 
 def attend(query: Tensor, key: Tensor, value: Tensor, tables: DeviceTables, scale: float) -> Tensor:
-    """See `Attend`; each key head serves as many query heads in a row. Like spans are one call of torch's attention."""
+    """query [N, heads, d], key and value [N, kv_heads, d] → [N, heads, d].
+
+    Each key head serves as many query heads in a row. Like spans are one call of torch's attention.
+    """
     shared = query.shape[1] // key.shape[1]
     outputs = []
     for spans in tables.spans:

@@ -7,7 +7,6 @@ the best weights have their step in their name, and older ones go only after a c
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from decider.calibrate.whole import whole_place
 from decider.errors import ConfigError, first_line
 
 FOLDER = "checkpoint"
@@ -41,7 +41,9 @@ class Checkpoint:
 
 
 def save(out: Path, checkpoint: Checkpoint) -> None:
-    """Write `checkpoint` in the place of the one before. Raises OSError if there is no room; the one before stays."""
+    """Write `checkpoint` in the place of the one before. Raises ConfigError if it cannot be written; the one before
+    stays.
+    """
     tensors = {_TRAINED + name: tensor for name, tensor in checkpoint.trained.items()}
     tensors |= {_OPTIMIZER + name: tensor for name, tensor in checkpoint.optimizer.items()}
     about = {
@@ -51,9 +53,10 @@ def save(out: Path, checkpoint: Checkpoint) -> None:
         "history": checkpoint.history,
         "watch": checkpoint.watch,
     }
-    _write(out / FOLDER / STATE, tensors, {"format": _FORMAT, "about": json.dumps(about)})
+    write_tensors(out / FOLDER / STATE, tensors, {"format": _FORMAT, "about": json.dumps(about)})
     kept = best_name(int(checkpoint.watch["best_step"]))
-    for file in (out / FOLDER).glob("best-*.safetensors"):
+    # Hidden ones are drafts of a run that was killed.
+    for file in (*(out / FOLDER).glob("best-*.safetensors"), *(out / FOLDER).glob(".*")):
         if file.name != kept:
             file.unlink()
 
@@ -85,7 +88,7 @@ def load(out: Path) -> Checkpoint | None:
 
 def save_best(out: Path, step: int, trained: Mapping[str, Tensor]) -> None:
     """Write what was trained up to `step`, as the best so far."""
-    _write(out / FOLDER / best_name(step), dict(trained), {"format": _FORMAT})
+    write_tensors(out / FOLDER / best_name(step), trained, {"format": _FORMAT})
 
 
 def load_best(out: Path, step: int) -> dict[str, Tensor]:
@@ -103,15 +106,16 @@ def best_name(step: int) -> str:
     return f"best-{step}.safetensors"
 
 
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write a safetensors file whole, or leave what was there. Raises ConfigError if it cannot be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    there = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with whole_place(path) as draft:
+        try:
+            save_file(there, draft, metadata=metadata)
+        except SafetensorError as error:
+            raise ConfigError(f"cannot write {str(path)!r:.120}: {first_line(error)}; free some space") from error
+
+
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-
-
-def _write(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".draft")
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, draft, metadata=metadata)
-    with draft.open("rb") as file:
-        # Or the move may reach the disk before the bytes do.
-        os.fsync(file.fileno())
-    draft.replace(path)

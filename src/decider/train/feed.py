@@ -33,8 +33,11 @@ from decider.train.tables import IntTable, PackTables, tables_of
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
-SAMPLED_ITEMS = 256
+SAMPLED_ITEMS = 512
 """By which the tokens of a step are told before any is made."""
+SPREAD = 1.8
+"""How many standard deviations of a step's tokens are left free where packs have one size: few steps then need a pack
+more than they fill."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +76,10 @@ class Kitchen:
     items_per_step: int
     limits: PackLimits
     n_taps: int
+    by_blocks: bool = False
+    """Tables for the compiled forward."""
+    balance: float = 1.0
+    """A task of n items has a share of the decisions in proportion to n to the power of this."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -82,13 +89,14 @@ class Kitchen:
     def step(self, number: int) -> StepBatch:
         """Step `number`, from 0."""
         epoch, place = divmod(number, self.steps_per_epoch)
-        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.items))
+        order = epoch_order([item.task for item in self.items], self.balance, seed=self.seed, epoch=epoch)
         chosen = order[place * self.items_per_step : (place + 1) * self.items_per_step]
-        examples = [self._example(int(index), epoch) for index in chosen]
+        examples = [self.example(int(index), epoch) for index in chosen]
         found = [example for example in examples if example is not None]
-        return batch_of(found, self.limits, self.n_taps, n_refused=len(examples) - len(found))
+        return batch_of(found, self.limits, self.n_taps, n_refused=len(examples) - len(found), by_blocks=self.by_blocks)
 
-    def _example(self, index: int, epoch: int) -> Example | None:
+    def example(self, index: int, epoch: int) -> Example | None:
+        """Item `index` as it is asked in pass `epoch`; None for one that the model cannot take."""
         asking = asking_of(
             self.items[index],
             self.augmentation,
@@ -104,13 +112,35 @@ class Kitchen:
             return None
 
 
-def batch_of(examples: Sequence[Example], limits: PackLimits, n_taps: int, *, n_refused: int = 0) -> StepBatch:
+def epoch_order(tasks: Sequence[str], balance: float, *, seed: int, epoch: int) -> IntTable:
+    """The places of an epoch's items, about as many as there are `tasks` (one an item).
+
+    A task whose share is more than its items has each of them as often as it takes, and some once more.
+    """
+    draw = np.random.default_rng([seed, epoch])
+    if balance == 1.0:
+        return draw.permutation(len(tasks))
+    _, codes, counts = np.unique(np.array(tasks), return_inverse=True, return_counts=True)
+    shares = counts**balance
+    wanted = np.maximum(1, np.round(shares * len(tasks) / shares.sum())).astype(np.int64)
+    chosen = []
+    for code, (n_own, n_wanted) in enumerate(zip(counts.tolist(), wanted.tolist(), strict=True)):
+        own = np.flatnonzero(codes == code)
+        often, rest = divmod(n_wanted, n_own)
+        chosen += [np.tile(own, often), draw.permutation(own)[:rest]]
+    return draw.permutation(np.concatenate(chosen))
+
+
+def batch_of(
+    examples: Sequence[Example], limits: PackLimits, n_taps: int, *, n_refused: int = 0, by_blocks: bool = False
+) -> StepBatch:
     """The packs of `examples`, planned together as the packed executor plans a call."""
     rows = [row for example in examples for row in example.rows]
     targets = [own for example in examples for own in example.targets]
     weights = [own for example in examples for own in example.weights]
     packs = tuple(
-        (tables_of(pack, n_taps), _targets(pack, rows, targets, weights)) for pack in plan_packs(rows, limits)
+        (tables_of(pack, n_taps, by_blocks=by_blocks), _targets(pack, rows, targets, weights))
+        for pack in plan_packs(rows, limits)
     )
     return StepBatch(
         packs=packs,
@@ -132,23 +162,42 @@ def _targets(
     )
 
 
-def items_per_step(items: Sequence[LabelledItem], reading: Reading, tokens: int, *, seed: int) -> int:
-    """How many items have about `tokens` row tokens, by a sample. Raises ConfigError if no item can be taken."""
-    sample = random.Random(f"{seed} sample").sample(range(len(items)), min(SAMPLED_ITEMS, len(items)))
-    total = n_taken = 0
-    fault: InputError | None = None
-    for index in sample:
-        item = items[index]
-        try:
-            example = reading.example(Asking(item.request, item.gold))
-        except InputError as error:
-            fault = error
-            continue
-        total += sum(len(row.ids) for row in example.rows)
-        n_taken += bool(example.rows)
-    if not n_taken:
+def items_per_step(kitchen: Kitchen, tokens: int) -> int:
+    """How many items fill packs of about `tokens` tokens together, by a sample as it would be trained on.
+
+    Packs of one size keep some room, `SPREAD`. Raises ConfigError if no item can be taken.
+    """
+    sample = random.Random(f"{kitchen.seed} sample").sample(
+        range(len(kitchen.items)), min(SAMPLED_ITEMS, len(kitchen.items))
+    )
+    found = [example for index in sample if (example := kitchen.example(index, 0)) is not None]
+    if not any(example.rows for example in found):
+        fault = _fault(kitchen, sample)
         raise ConfigError(f"this model can take none of {len(sample)} items of the data: {fault}; use other data")
-    return max(1, round(tokens * n_taken / total))
+    lengths = np.array([sum(len(row.ids) for row in example.rows) for example in found])
+    if kitchen.limits.ladder:
+        size = kitchen.limits.max_tokens
+        tokens = size * max(1, round(tokens / size))
+        # Of a sum of items drawn alike, as a share of it.
+        deviation = float(lengths.std() / (lengths.mean() * tokens) ** 0.5)
+        tokens = int(tokens / (1 + SPREAD * deviation))
+    exact = PackLimits(kitchen.limits.max_tokens, kitchen.limits.max_sequences, kitchen.limits.max_slots)
+    # In portions of a step's size, as the more there are the more they share.
+    portion = max(1, min(len(found), round(tokens / lengths.mean())))
+    portions = [found[start : start + portion] for start in range(0, len(found) - portion + 1, portion)]
+    rows = [[row for example in each for row in example.rows] for each in portions]
+    n_packed_tokens = sum(pack.n_tokens for each in rows for pack in plan_packs(each, exact))
+    return max(1, round(tokens * portion * len(portions) / n_packed_tokens))
+
+
+def _fault(kitchen: Kitchen, sample: Sequence[int]) -> InputError | None:
+    for index in sample:
+        item = kitchen.items[index]
+        try:
+            kitchen.reading.example(Asking(item.request, item.gold))
+        except InputError as error:
+            return error
+    return None
 
 
 Serve = Callable[[], Kitchen]

@@ -17,11 +17,12 @@ from decider.decisions import Float64Array, IntArray
 from decider.errors import InputError
 from decider.evaluate import bins, metrics
 from decider.evaluate.labelled import LabelledItem
-from decider.plan.packs import PackLimits, plan_packs
+from decider.plan.packs import plan_packs
 from decider.read import log_probabilities, normalise_levels
 from decider.tokens.rows import Row
 from decider.train.early import TaskFigures
-from decider.train.examples import YES, Reading
+from decider.train.examples import YES
+from decider.train.feed import Kitchen
 from decider.train.tables import PackTables, tables_of
 
 Forward = Callable[[PackTables], Tensor]
@@ -80,14 +81,14 @@ class HeldOut:
         return made
 
 
-def held_out(items: Sequence[LabelledItem], reading: Reading, limits: PackLimits, n_taps: int) -> HeldOut:
-    """All of `items` that the model can take. A question of one option is no decision."""
+def held_out(items: Sequence[LabelledItem], kitchen: Kitchen) -> HeldOut:
+    """All of `items` that the model can take, in packs as the kitchen's. A question of one option is no decision."""
     rows: list[Row] = []
     decisions: list[_Decision] = []
     n_refused = 0
     for item in items:
         try:
-            built = reading.built(item.request)
+            built = kitchen.reading.built(item.request)
         except InputError:
             n_refused += 1
             continue
@@ -96,7 +97,10 @@ def held_out(items: Sequence[LabelledItem], reading: Reading, limits: PackLimits
             if slots:
                 decisions.append(_Decision(item.task, gold, slots))
         rows += built.rows
-    packs = tuple((tables_of(pack, n_taps), pack.rows) for pack in plan_packs(rows, limits))
+    packs = tuple(
+        (tables_of(pack, kitchen.n_taps, by_blocks=kitchen.by_blocks), pack.rows)
+        for pack in plan_packs(rows, kitchen.limits)
+    )
     return HeldOut(packs, tuple(rows), tuple(decisions), n_refused)
 
 

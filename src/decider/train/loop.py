@@ -21,10 +21,11 @@ from decider.train import checkpoint as checkpoints
 from decider.train.checkpoint import Checkpoint
 from decider.train.early import Evaluation, Watch, evaluation_of
 from decider.train.feed import Kitchen, Serve, StepBatch, steps
+from decider.train.gradients import Gradients
 from decider.train.held import HeldOut
+from decider.train.model import Model
 from decider.train.recipe import Recipe
 from decider.train.step import (
-    Model,
     learning_rate,
     optimizer_of,
     optimizer_tensors,
@@ -56,6 +57,7 @@ class Run:
     def __init__(
         self,
         model: Model,
+        gradients: Gradients,
         kitchen: Kitchen,
         held: HeldOut | None,
         recipe: Recipe,
@@ -65,7 +67,8 @@ class Run:
         say: Say,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._model, self._kitchen, self._held, self._recipe = model, kitchen, held, recipe
+        self._model, self._gradients, self._kitchen = model, gradients, kitchen
+        self._held, self._recipe = held, recipe
         self._out, self._facts, self._say, self._clock = out, facts, say, clock
         self._optimizer = optimizer_of(model.trainee, recipe)
         self._step = self._n_refused = 0
@@ -158,7 +161,7 @@ class Run:
         self._step += 1
         if not batch.weight:
             return
-        figures = train_step(self._model, self._optimizer, batch, self._recipe)
+        figures = train_step(self._model.trainee, self._gradients, self._optimizer, batch, self._recipe)
         self._told_tokens += batch.pack_tokens
         self._history.append(
             {

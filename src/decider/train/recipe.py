@@ -16,6 +16,7 @@ from decider.train.augment import Augmentation
 from decider.train.loss import LossSpec
 
 METHODS = ("lora", "full")
+FORWARDS = ("auto", "plain", "compiled")
 RATES: Mapping[str, float] = MappingProxyType({"lora": 5e-4, "full": 1e-4})
 """Learning rates where none is given."""
 
@@ -38,7 +39,7 @@ class Recipe:
     minutes: float | None = None
     """Wall-clock time of training and its evaluations, over all resumptions."""
     tokens_per_step: int = 32_768
-    """About how many row tokens a step's items have, before shared starts are counted once."""
+    """About how many tokens the packs of a step have."""
     pack_tokens: int = 16_384
     """The most tokens of a forward; a step is as many of them as it needs."""
     max_state_tokens: int = 2048
@@ -52,6 +53,10 @@ class Recipe:
     """After how many evaluations without a lower NLL the run ends."""
     dtype: str = "float32"
     """Precision of the forward: float32, bfloat16."""
+    forward: str = "auto"
+    """One of `FORWARDS`; compiled layers on a card, where the model has no others than attention's."""
+    balance: float = 1.0
+    """A task of n items is asked in proportion to n to the power of this: 1 as the data are, 0 all tasks alike."""
     schema_first: bool = False
     """Layouts that put the questions first are trained too, also where the model's configuration does not say so."""
     seed: int = 0
@@ -71,6 +76,10 @@ class Recipe:
             # NaN fails the comparison.
             if value is not None and not 0 < value < float("inf"):
                 raise ConfigError(f"{name} is {value}; it must be above 0")
+        if self.forward not in FORWARDS:
+            raise ConfigError(f"forward is {self.forward!r:.60}; it must be one of {', '.join(FORWARDS)}")
+        if not 0 <= self.balance <= 1:
+            raise ConfigError(f"balance is {self.balance}; it must be from 0 (all tasks alike) to 1 (as the data are)")
         for name, value in (("smoothing", self.loss.smoothing), ("brier", self.loss.brier)):
             if not 0 <= value < 1:
                 raise ConfigError(f"{name} is {value}; it must be from 0 to below 1")

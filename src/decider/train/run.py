@@ -7,6 +7,7 @@ a run takes minutes or hours.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,19 +27,25 @@ from decider.settings import Settings
 from decider.train import checkpoint as checkpoints
 from decider.train.base import Base, check_forward, open_base
 from decider.train.card import write_card
+from decider.train.compiled import compiled_layers, why_not_compiled
 from decider.train.curves import has_matplotlib, write_curves
 from decider.train.examples import reading_of
 from decider.train.export import export
 from decider.train.feed import Kitchen, items_per_step
+from decider.train.gradients import Gradients, PlainGradients
+from decider.train.graphed import GraphedGradients
 from decider.train.held import HeldOut, held_out
 from decider.train.loop import Outcome, Run, duration
+from decider.train.model import Model
 from decider.train.recipe import Recipe
-from decider.train.step import Model
+from decider.train.sight import BLOCK
 from decider.train.weights import trainee
 
 TRAIN, HELD_OUT, MANIFEST = "train.jsonl", "heldout.jsonl", "manifest.json"
 TRAINING = "training.json"
 CURVES = "curves.svg"
+LEAST_SLOTS, TOKENS_A_SLOT = 256, 16
+"""Slots of a pack of the compiled forward, which costs what its most slots cost."""
 MOST_SEQUENCES, MOST_SLOTS = 4096, 16_384
 """Of one pack; more than a pack of short rows has."""
 
@@ -60,7 +67,10 @@ def find_data(data: Path, held_out: Path | None) -> Data:
     held = held_out if held_out is not None else beside if data.is_dir() and beside.is_file() else None
     for path in (train, held):
         if path is not None and not path.is_file():
-            raise ConfigError(f"there is no file {str(path)!r:.120}; give labelled decisions, or a folder with {TRAIN}")
+            raise ConfigError(
+                f"there is no file {str(path)!r:.120}; give labelled decisions, or a folder with {TRAIN}, as `decider "
+                "data build train --out DIR` writes it"
+            )
     manifest = train.parent / MANIFEST
     return Data(train, held, manifest if manifest.is_file() else None)
 
@@ -76,6 +86,7 @@ class Station:
     max_positions: int
     n_taps: int
     items_per_step: int
+    """0 before it is known."""
     recipe: Recipe
 
     def __call__(self) -> Kitchen:
@@ -93,20 +104,40 @@ class Station:
             schema_first=recipe.schema_first,
         )
         return Kitchen(
-            items, reading, recipe.augmentation, recipe.seed, self.items_per_step, limits_of(recipe), self.n_taps
+            items,
+            reading,
+            recipe.augmentation,
+            recipe.seed,
+            self.items_per_step,
+            limits_of(recipe),
+            self.n_taps,
+            by_blocks=recipe.forward == "compiled",
+            balance=recipe.balance,
         )
 
 
 def limits_of(recipe: Recipe) -> PackLimits:
-    """What a pack of the run may hold."""
-    return PackLimits(recipe.pack_tokens, MOST_SEQUENCES, MOST_SLOTS)
+    """What a pack of the run may hold; for the compiled forward all have one size, of whole blocks."""
+    if recipe.forward != "compiled":
+        return PackLimits(recipe.pack_tokens, MOST_SEQUENCES, MOST_SLOTS)
+    size = max(1, recipe.pack_tokens // BLOCK) * BLOCK
+    return PackLimits(size, MOST_SEQUENCES, max(LEAST_SLOTS, size // TOKENS_A_SLOT), (size,))
 
 
 def train(
-    data: Data, settings: Settings, recipe: Recipe, out: Path, *, resume: bool, workers: int, say: Say, name: str
+    data: Data,
+    settings: Settings,
+    recipe: Recipe,
+    out: Path,
+    *,
+    resume: bool,
+    workers: int,
+    say: Say,
+    name: str,
+    adapter_dtype: str | None = None,
 ) -> Outcome:
-    """Train, and write into `out` a model folder, its card and curves. Raises SetupError's, InputError's and
-    EngineError's subclasses.
+    """Train, and write into `out` a model folder, its card and curves; `adapter_dtype` is as in `export`. Raises
+    SetupError's, InputError's and EngineError's subclasses.
     """
     device = torch.device(pick_device(settings.device).value)
     recipe = replace(recipe, dtype=_dtype(settings.dtype, device))
@@ -115,7 +146,7 @@ def train(
     held_items = () if data.held_out is None else read_data(data.held_out, None)
     base = open_base(settings, max_state_tokens=recipe.max_state_tokens, schema_first=recipe.schema_first, say=say)
     check_forward(base)
-    per_step = items_per_step(items, base.reading, recipe.tokens_per_step, seed=recipe.seed)
+    recipe = replace(recipe, forward=_forward(recipe, base, device, say))
     station = Station(
         data=data.train.resolve(),
         folder=base.folder.path.resolve(),
@@ -123,20 +154,21 @@ def train(
         layout=settings.layout,
         max_positions=base.spec.max_positions,
         n_taps=base.spec.taps,
-        items_per_step=per_step,
+        items_per_step=0,
         recipe=recipe,
     )
+    station = replace(station, items_per_step=items_per_step(station.kitchen(items), recipe.tokens_per_step))
     kitchen = station.kitchen(items)
-    held = held_out(held_items, base.reading, limits_of(recipe), base.spec.taps) if held_items else None
-    facts = facts_of(base, data, recipe, per_step)
+    held = held_out(held_items, kitchen) if held_items else None
+    facts = facts_of(base, data, recipe, kitchen.items_per_step)
     model = model_of(base, recipe, device)
     _introduce(base, model, kitchen, held, recipe, say)
-    run = Run(model, kitchen, held, recipe, out=out, facts=facts, say=say)
+    run = Run(model, gradients_of(model, recipe), kitchen, held, recipe, out=out, facts=facts, say=say)
     if resume:
         say("resumed" if run.resume() else "there is no checkpoint yet; the run begins anew")
     outcome = run.train(station, workers=workers)
     say(f"trained {outcome.step:,} steps in {duration(outcome.elapsed_s)}; writing {out}")
-    export(base, model.trainee, out, version=name)
+    export(base, model.trainee, out, version=name, adapter_dtype=adapter_dtype)
     _write(out, base, data, items, recipe, facts, outcome, say)
     return outcome
 
@@ -152,7 +184,16 @@ def model_of(base: Base, recipe: Recipe, device: torch.device) -> Model:
         scale=recipe.scale,
         seed=recipe.seed,
     )
-    return Model(own, base.spec, torch.tensor(base.label_ids, device=device))
+    layers = compiled_layers(base.spec) if recipe.forward == "compiled" else None
+    return Model(own, base.spec, torch.tensor(base.label_ids, device=device), layers)
+
+
+def gradients_of(model: Model, recipe: Recipe) -> Gradients:
+    """How the run's gradients come about."""
+    if recipe.forward != "compiled":
+        return PlainGradients(model, recipe.loss)
+    limits = limits_of(recipe)
+    return GraphedGradients(model, recipe.loss, n_tokens=limits.max_tokens, n_slots=limits.max_slots)
 
 
 def facts_of(base: Base, data: Data, recipe: Recipe, per_step: int) -> dict[str, Any]:
@@ -179,17 +220,38 @@ def _dtype(wanted: str, device: torch.device) -> str:
     return wanted
 
 
+def _forward(recipe: Recipe, base: Base, device: torch.device, say: Say) -> str:
+    """Of a recipe that says `auto`, with the reason; else what it says, which must be able to run."""
+    fault = why_not_compiled(base.spec, device)
+    if recipe.forward == "auto":
+        chosen = "compiled" if fault is None else "plain"
+        say(f"forward: {chosen} ({fault or 'a card, and attention in every layer'})")
+        return chosen
+    if recipe.forward == "compiled" and fault is not None:
+        raise ConfigError(f"forward is 'compiled', which cannot run here: {fault}; use --forward plain")
+    return recipe.forward
+
+
 def _check_out(out: Path, *, resume: bool) -> None:
+    """Raises ConfigError for a place that is taken, or cannot be written; leaves nothing there."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{str(out)!r:.120} is a file; name a new or empty folder")
-    if not resume and (out / checkpoints.FOLDER).exists():
+    begun = (out / checkpoints.FOLDER).exists()
+    if not resume and begun:
         raise ConfigError(
             f"{str(out)!r:.120} holds the checkpoint of a run; go on with --resume, or name another folder"
         )
     if not out.exists() and not out.resolve().parent.is_dir():
         raise ConfigError(f"the folder of {str(out)!r:.120} is not there; make it first")
-    if out.is_dir() and (out / "config.json").exists() and not (out / checkpoints.FOLDER).exists():
-        raise ConfigError(f"{str(out)!r:.120} holds a model; name a new or empty folder")
+    # Whoever may list a folder need not be allowed to write in it, and a disk may be full.
+    try:
+        if out.is_dir() and not begun and any(out.iterdir()):
+            what = "a model" if (out / "config.json").exists() else "other files"
+            raise ConfigError(f"{str(out)!r:.120} holds {what}; name a new or empty folder")
+        with tempfile.TemporaryFile(dir=out if out.is_dir() else out.resolve().parent) as probe:
+            probe.write(b"x")
+    except OSError as error:
+        raise ConfigError(f"cannot write in {str(out)!r:.120}: {error.strerror}; name another folder") from error
 
 
 def _introduce(base: Base, model: Model, kitchen: Kitchen, held: HeldOut | None, recipe: Recipe, say: Say) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from decider.plan.pack import Pack
+from decider.train.sight import Sight, sight_of
 
 IntTable = NDArray[np.int64]
 BoolTable = NDArray[np.bool_]
@@ -50,9 +52,11 @@ class PackTables:
     slots: IntTable
     """[slots] tokens whose logits are read."""
     spans: tuple[SpanTable, ...]
-    """Roots (trunks and padding), then branches."""
+    """Roots (trunks and padding), then branches; none where `sight` stands in for them."""
     order: IntTable
-    """[N] each token's place in the tables' `tokens`, flattened and joined."""
+    """[N] each token's place in the tables' `tokens`, flattened and joined; [0] without spans."""
+    sight: Sight | None
+    """For the compiled forward."""
 
     @property
     def n_tokens(self) -> int:
@@ -60,9 +64,13 @@ class PackTables:
         return len(self.ids)
 
 
-def tables_of(pack: Pack, n_taps: int) -> PackTables:
-    """The tables of `pack`, for a convolution of `n_taps` taps; 1 for a model without."""
-    spans, order = _spans(pack)
+def tables_of(pack: Pack, n_taps: int, *, by_blocks: bool = False) -> PackTables:
+    """The tables of `pack`, for a convolution of `n_taps` taps; 1 for a model without.
+
+    `by_blocks`: for the compiled forward, where the pack has a size of its own; an oversize one is run plainly.
+    """
+    sight = sight_of(pack) if by_blocks and not pack.oversize else None
+    spans, order = _spans(pack) if sight is None else ((), np.empty(0, np.int64))
     return PackTables(
         ids=np.array(pack.ids),
         positions=np.array(pack.positions),
@@ -70,6 +78,7 @@ def tables_of(pack: Pack, n_taps: int) -> PackTables:
         slots=np.array(pack.slots),
         spans=spans,
         order=order,
+        sight=sight,
     )
 
 
@@ -126,6 +135,17 @@ class DeviceSpans:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class DeviceSight:
+    """`Sight` on a device."""
+
+    own_start: Tensor
+    trunk_start: Tensor
+    trunk_stop: Tensor
+    counts: Tensor
+    blocks: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class DeviceTables:
     """`PackTables` on a device."""
 
@@ -135,27 +155,42 @@ class DeviceTables:
     slots: Tensor
     spans: tuple[DeviceSpans, ...]
     order: Tensor
+    sight: DeviceSight | None
+
+
+def moved(table: NDArray[Any], device: torch.device) -> Tensor:
+    """`table` as a tensor on `device`. A card does not wait for the copy."""
+    host = torch.from_numpy(table)
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
 
 
 def on_device(tables: PackTables, device: torch.device) -> DeviceTables:
-    """`tables` as tensors on `device`. A card does not wait for the copies."""
-
-    def moved(table: IntTable | BoolTable) -> Tensor:
-        host = torch.from_numpy(table)
-        return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+    """`tables` as tensors on `device`."""
 
     def maybe(table: IntTable | BoolTable | None) -> Tensor | None:
-        return None if table is None else moved(table)
+        return None if table is None else moved(table, device)
 
-    spans = (
-        DeviceSpans(moved(own.tokens), moved(own.real), maybe(own.parents), maybe(own.trunk_tokens), maybe(own.seen))
-        for own in tables.spans
+    spans = tuple(
+        DeviceSpans(
+            moved(span.tokens, device),
+            moved(span.real, device),
+            maybe(span.parents),
+            maybe(span.trunk_tokens),
+            maybe(span.seen),
+        )
+        for span in tables.spans
     )
+    own = tables.sight
+    sight = None
+    if own is not None:
+        each = (own.own_start, own.trunk_start, own.trunk_stop, own.counts, own.blocks)
+        sight = DeviceSight(*(moved(table, device) for table in each))
     return DeviceTables(
-        ids=moved(tables.ids),
-        positions=moved(tables.positions),
-        look_back=moved(tables.look_back),
-        slots=moved(tables.slots),
-        spans=tuple(spans),
-        order=moved(tables.order),
+        ids=moved(tables.ids, device),
+        positions=moved(tables.positions, device),
+        look_back=moved(tables.look_back, device),
+        slots=moved(tables.slots, device),
+        spans=spans,
+        order=moved(tables.order, device),
+        sight=sight,
     )

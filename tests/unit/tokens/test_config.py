@@ -168,8 +168,14 @@ def test_a_file_that_is_there_but_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path / "folder")
     (tmp_path / CONFIG_NAME).symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot be read: there is no such file"):
         load_config(tmp_path)
+    (tmp_path / "x").touch()
+    for named, why in (("nowhere", "there is no such file"), ("x/y", "Not a directory")):
+        with pytest.raises(ConfigError) as caught:
+            load_config(tmp_path, tmp_path / named)
+        # Once, and without the number and the quoted path of the system's own text.
+        assert str(caught.value) == f"{tmp_path / named} cannot be read: {why}; name a readable decider_config.json"
 
 
 def test_a_byte_order_mark_is_left_out_and_a_pipe_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ Refuses to run a model. Trap: a worker process imports all of torch, so there is
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from decider.questions.request import make_request
 from decider.questions.types import Choice, Noul, Question, Score
 from decider.train.augment import Asking, Augmentation
 from decider.train.examples import NO_TARGET, Reading, reading_of
-from decider.train.feed import Kitchen, StepBatch, _received, items_per_step, steps
+from decider.train.feed import Kitchen, StepBatch, _received, epoch_order, items_per_step, steps
 from decider.train.recipe import Recipe
 from decider.train.run import Station
 from decider.train.tables import IntTable
@@ -109,12 +111,47 @@ def test_what_the_model_cannot_take_is_counted(tiny_folder: TinyFolder, tmp_path
     batch = Kitchen(items, with_positions(40), Augmentation(), 0, 6, PackLimits(500, 64, 64), 1).step(0)
     assert 0 < batch.n_refused <= 6
     with pytest.raises(ConfigError, match="can take none of 6 items"):
-        items_per_step(items, with_positions(3), 1000, seed=0)
+        items_per_step(Kitchen(items, with_positions(3), Augmentation(), 0, 0, PackLimits(500, 64, 64), 1), 1000)
 
 
 def test_a_step_has_about_as_many_tokens_as_asked_for(tiny_folder: TinyFolder, tmp_path: Path) -> None:
     kitchen = station(tiny_folder, tmp_path)()
-    per_step = items_per_step(kitchen.items, kitchen.reading, 1500, seed=0)
-    example = kitchen.reading.example(Asking(kitchen.items[0].request, kitchen.items[0].gold))
-    tokens = sum(len(row.ids) for row in example.rows)
-    assert per_step == pytest.approx(1500 / tokens, rel=0.3)
+    own = replace(kitchen, items_per_step=items_per_step(kitchen, 1500))
+    assert 3 <= own.items_per_step < len(own.items)
+    assert own.step(0).pack_tokens == pytest.approx(1500, rel=0.25)
+
+
+def test_packs_of_one_size_are_filled_and_seldom_overflow(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    items = read_labelled(write_data(tmp_path / "data", 400, 1) / "train.jsonl")
+    kitchen = replace(
+        station(tiny_folder, tmp_path)(), items=items, limits=PackLimits(1024, 4096, 4096, (1024,)), by_blocks=True
+    )
+    # Two packs, whatever lies between one and a half and two and a half.
+    kitchen = replace(kitchen, items_per_step=items_per_step(kitchen, 2300))
+    batches = [kitchen.step(number) for number in range(kitchen.steps_per_epoch - 1)]
+    assert {tables.n_tokens for batch in batches for tables, _ in batch.packs} == {1024}
+    assert all(tables.sight is not None and not tables.spans for batch in batches for tables, _ in batch.packs)
+    counts = [len(batch.packs) for batch in batches]
+    assert len(counts) > 5
+    assert np.mean([count == 2 for count in counts]) >= 0.8
+
+
+def test_tasks_are_balanced_between_as_they_are_and_all_alike() -> None:
+    tasks = ["large"] * 900 + ["small"] * 90 + ["tiny"] * 10
+
+    def counts(balance: float, epoch: int = 0) -> dict[str, int]:
+        order = epoch_order(tasks, balance, seed=3, epoch=epoch)
+        assert abs(len(order) - 1000) <= 2
+        return Counter(tasks[index] for index in order)
+
+    assert counts(1.0) == {"large": 900, "small": 90, "tiny": 10}
+    assert counts(0.0) == {"large": 333, "small": 333, "tiny": 333}
+    half = np.sqrt([900, 90, 10]) / np.sqrt([900, 90, 10]).sum() * 1000
+    assert [counts(0.5)[name] for name in ("large", "small", "tiny")] == np.round(half).tolist()
+    order = epoch_order(tasks, 0.5, seed=3, epoch=0)
+    # No item of a task twice more than another of it.
+    often = Counter(index for index in order if tasks[index] == "tiny")
+    assert len(often) == 10
+    assert max(often.values()) - min(often.values()) <= 1
+    assert order.tolist() == epoch_order(tasks, 0.5, seed=3, epoch=0).tolist()
+    assert order.tolist() != epoch_order(tasks, 0.5, seed=3, epoch=1).tolist()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from decider.errors import ConfigError
 from decider.train import checkpoint
@@ -114,12 +115,29 @@ def test_a_write_that_fails_leaves_the_one_before(tmp_path: Path, monkeypatch: p
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        checkpoint.save(tmp_path, made(4, 0))
+    def refuse(*_: object, **__: object) -> None:
+        raise SafetensorError("I/O error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        with pytest.raises(ConfigError, match="No space"):
+            checkpoint.save(tmp_path, made(4, 0))
+    # What safetensors itself says of a full disk is neither.
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "save_file", refuse)
+        with pytest.raises(ConfigError, match="I/O error; free some space"):
+            checkpoint.save(tmp_path, made(4, 0))
+    assert [file.name for file in (tmp_path / checkpoint.FOLDER).iterdir()] == [checkpoint.STATE]
     found = checkpoint.load(tmp_path)
     assert found is not None
     assert found.step == 3
+
+
+def test_drafts_of_a_killed_run_do_not_pile_up(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, made(3, 0))
+    (tmp_path / checkpoint.FOLDER / f".{checkpoint.STATE}-half").write_bytes(b"x")
+    checkpoint.save(tmp_path, made(4, 0))
+    assert [file.name for file in (tmp_path / checkpoint.FOLDER).iterdir()] == [checkpoint.STATE]
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:

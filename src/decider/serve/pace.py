@@ -1,0 +1,64 @@
+"""How fast the engine is, from the packs that it ran: when one is overdue, and how long a queue takes.
+
+It refuses to know clocks and queues. Trap: the two uses want opposite errors. An engine that is called dead too early
+costs answers, so a pack's time is predicted high; a queue that is called full too early costs answers as well, so the
+time of waiting is predicted low.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIN_LIMIT_S = 2.0
+LIMIT_FACTOR = 3.0
+WEIGHT = 0.2
+"""Of the newest pack in a running mean."""
+FIRST_PACK_S = 20.0
+"""Before anything was measured: a first forward loads code, lays out weights and compiles kernels."""
+FIRST_TOKEN_S = 0.02
+"""Before anything was measured: 2 billion parameters in float32 take about this on one old core."""
+FORGET = 1.01
+"""By how much a pack makes the best throughput seen before it count for less."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Running estimates; one thread writes."""
+
+    pack_s: float | None = None
+    """Mean seconds of a pack; None before the first."""
+    token_s: float = 0.0
+    """Mean of a pack's seconds a token."""
+    longest_row_tokens: int = 0
+    best_token_s: float = 0.0
+    """Seconds a token of full packs, about: the least that was seen lately."""
+
+    def learn(self, n_tokens: int, longest_row_tokens: int, run_s: float) -> None:
+        """A pack of `n_tokens` took `run_s`."""
+        token_s = run_s / n_tokens
+        if self.pack_s is None:
+            self.token_s, self.best_token_s, self.pack_s = token_s, token_s, run_s
+        else:
+            self.token_s += WEIGHT * (token_s - self.token_s)
+            self.best_token_s = min(token_s, self.best_token_s * FORGET)
+            self.pack_s += WEIGHT * (run_s - self.pack_s)
+        self.longest_row_tokens = max(self.longest_row_tokens, longest_row_tokens)
+
+    def predict_s(self, n_tokens: int, longest_row_tokens: int) -> float:
+        """Seconds of a pack, rather too many.
+
+        The larger of the mean pack and of its tokens at the mean pace. Attention to a row longer than any before may
+        cost as much more a token as the row is longer.
+        """
+        if self.pack_s is None:
+            return FIRST_PACK_S + FIRST_TOKEN_S * n_tokens
+        growth = max(1.0, longest_row_tokens / self.longest_row_tokens)
+        return max(self.pack_s, n_tokens * self.token_s * growth)
+
+    def limit_s(self, n_tokens: int, longest_row_tokens: int) -> float:
+        """Seconds after which a pack counts as stuck."""
+        return max(MIN_LIMIT_S, LIMIT_FACTOR * self.predict_s(n_tokens, longest_row_tokens))
+
+    def wait_s(self, n_tokens: int) -> float:
+        """Seconds that so many queued tokens take, rather too few; 0 before the first pack."""
+        return n_tokens * self.best_token_s

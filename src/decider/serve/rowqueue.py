@@ -1,0 +1,171 @@
+"""Rows that wait, in the order of their requests' turns, and the next pack, which is chosen while one runs.
+
+It refuses to know the engine, deadlines and admission. Trap: a pack that was chosen is not yet paid for: until it is
+taken, requests that left are struck from it, and a newcomer may push aside what a larger request has claimed.
+
+Turns: requests stand in a ring. A pack begins with the first of them, gives each a fair share of its tokens in turn, at
+least a row, and what is left to the first who can use it. Whoever was served goes to the end; whoever was not keeps his
+place, so that he is first soon.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from decider.serve.job import Claim, Job, Pack, Work
+
+MAX_MISSES = 64
+"""Requests whose rows do not fit into what is left of a pack, before no more are tried."""
+
+
+class RowQueue:
+    """Any thread may call it. `pack_tokens` is the most tokens of a pack; a longer row is a pack of its own."""
+
+    def __init__(self, pack_tokens: int, planned: Callable[[float], None] = lambda _plan_s: None) -> None:
+        self._pack_tokens = pack_tokens
+        self._planned = planned
+        self._changed = threading.Condition(threading.Lock())
+        self._ring: OrderedDict[Job, Work] = OrderedDict()
+        self._claims: dict[Job, Claim] = {}
+        self._claimed_tokens = 0
+        self._is_planned = False
+        self._is_waited_for = False
+        self._is_stopped = False
+
+    def __len__(self) -> int:
+        """Requests with rows that no pack has taken."""
+        return len(self._ring)
+
+    def add(self, job: Job, work: Work) -> None:
+        """Put the rows of a request at the end of the ring, and into the next pack if its turn allows it."""
+        assert work.next < work.n_rows, "a request without rows does not wait"
+        with self._changed:
+            self._ring[job] = work
+            if self._is_planned:
+                self._squeeze_in(job, work)
+            else:
+                self._plan()
+            if self._is_waited_for:
+                self._changed.notify()
+
+    def drop(self, job: Job) -> int:
+        """Strike the rows of a request that no pack has taken; how many they were. Those of a running pack run on."""
+        with self._changed:
+            work = self._ring.pop(job, None)
+            claim = self._claims.pop(job, None)
+            if claim is not None:
+                self._claimed_tokens -= claim.tokens
+                # There is room now, and somebody may stand in the ring for it.
+                self._is_planned = False
+            return 0 if work is None else work.n_rows - work.next
+
+    def plan(self) -> None:
+        """Choose the next pack if it is not chosen. To be called while one runs."""
+        with self._changed:
+            if self._ring and not self._is_planned:
+                self._plan()
+
+    def take(self, *, wait: bool) -> Pack | None:
+        """The next pack, which now counts as run; None if nothing waits, and after `stop`."""
+        with self._changed:
+            while wait and not self._ring and not self._is_stopped:
+                self._is_waited_for = True
+                self._changed.wait()
+                self._is_waited_for = False
+            if not self._ring or self._is_stopped:
+                return None
+            if not self._is_planned:
+                self._plan()
+            claims, self._claims = self._claims, {}
+            n_tokens, self._claimed_tokens, self._is_planned = self._claimed_tokens, 0, False
+            for job, claim in claims.items():
+                claim.work.next, claim.work.displaced = claim.stop, False
+                if claim.stop == claim.work.n_rows:
+                    del self._ring[job]
+                else:
+                    self._ring.move_to_end(job)
+        taken = tuple(claims.values())
+        return Pack(taken, sum(claim.stop - claim.start for claim in taken), n_tokens)
+
+    def ahead_tokens(self, tokens: int) -> int:
+        """About how many tokens run before a newcomer of `tokens` is through: of each who waits, no more than those."""
+        with self._changed:
+            return sum(min(work.left_tokens, tokens) for work in self._ring.values())
+
+    def clear(self) -> None:
+        """Strike everything."""
+        with self._changed:
+            self._ring.clear()
+            self._claims.clear()
+            self._claimed_tokens, self._is_planned = 0, False
+
+    def stop(self) -> None:
+        """`take` gives None from now on."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def _plan(self) -> None:
+        began = time.perf_counter()
+        share = self._pack_tokens // max(1, len(self._ring))
+        misses = 0
+        for job, work in self._ring.items():
+            room = self._pack_tokens - self._claimed_tokens
+            if room <= 0 or misses == MAX_MISSES:
+                break
+            if job not in self._claims and not self._claim(job, work, min(share, room)):
+                misses += 1
+        for claim in self._claims.values():
+            room = self._pack_tokens - self._claimed_tokens
+            if room <= 0:
+                break
+            self._set_stop(claim, max(claim.stop, claim.work.fit(claim.start, claim.tokens + room)))
+        self._is_planned = True
+        self._planned(time.perf_counter() - began)
+
+    def _claim(self, job: Job, work: Work, share: int) -> bool:
+        """Give `share` tokens to a request, at least a row, if one fits."""
+        first = work.cost(work.next, work.next + 1)
+        if self._claims and first > self._pack_tokens - self._claimed_tokens:
+            return False
+        stop = max(work.next + 1, work.fit(work.next, share))
+        claim = Claim(job, work, work.next, stop, work.cost(work.next, stop))
+        self._claims[job] = claim
+        self._claimed_tokens += claim.tokens
+        return True
+
+    def _squeeze_in(self, job: Job, work: Work) -> None:
+        """Let a newcomer into the pack that is chosen, if need be at the cost of who has claimed most of it."""
+        share = self._pack_tokens // (len(self._claims) + 1)
+        room = self._pack_tokens - self._claimed_tokens
+        first = work.cost(work.next, work.next + 1)
+        wanted = work.cost(work.next, max(work.next + 1, work.fit(work.next, share)))
+        if wanted > room and self._claims:
+            largest = max(self._claims.values(), key=_tokens)
+            stop = largest.work.fit(largest.start, max(share, largest.tokens - (wanted - room)))
+            if largest.start < stop < largest.stop and largest.tokens - largest.work.cost(largest.start, stop) >= (
+                first - room
+            ):
+                self._set_stop(largest, stop)
+            elif first > room and len(self._claims) == 1 and largest.start > 0 and not largest.work.displaced:
+                # Long rows of a request that was served just now: they come right after, and are not put off twice.
+                largest.work.displaced = True
+                self._claimed_tokens -= self._claims.pop(largest.job).tokens
+                self._is_planned = False
+        room = self._pack_tokens - self._claimed_tokens
+        if room > 0 or not self._claims:
+            self._claim(job, work, min(share, room))
+        if not self._is_planned:
+            self._plan()
+
+    def _set_stop(self, claim: Claim, stop: int) -> None:
+        tokens = claim.work.cost(claim.start, stop)
+        self._claimed_tokens += tokens - claim.tokens
+        claim.stop, claim.tokens = stop, tokens
+
+
+def _tokens(claim: Claim) -> int:
+    return claim.tokens

@@ -1,0 +1,368 @@
+"""From a request to its answers through one engine: admitted, prepared, put into packs, read, within its deadline.
+
+It refuses to know HTTP and models. Trap: whatever happens to a request, it is settled once, by `_settle`, on the event
+loop's thread: that takes its rows out of the queue, gives its admission back, and tells its caller, in one step.
+
+Threads: the event loop admits and settles; a few threads prepare and read what is large; one runs the engine; one looks
+whether that still moves. What they share is the queue, which has a lock, and flags that are set as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar, cast
+
+from decider.errors import EngineError, InputError, OverloadError
+from decider.questions.answered import Answers
+from decider.questions.request import Request
+from decider.serve.admission import NOTHING, Admission, Held, QueueLimits, estimate_tokens
+from decider.serve.brain import Brain, Prepared, RowScores
+from decider.serve.job import Job, Timed, Work
+from decider.serve.loop import EngineLoop, Finished
+from decider.serve.observer import SILENT, Health, Load, Observer
+from decider.serve.pace import Pace
+from decider.serve.rowqueue import RowQueue
+from decider.serve.small import INLINE_ROWS, is_small
+from decider.serve.watchdog import Watchdog
+
+__all__ = ["SILENT", "Health", "Load", "Observer", "QueueLimits", "Scheduler", "Timed"]
+
+PATIENCE = 0.8
+"""A request is refused at once where the queue alone would take this much of its deadline."""
+MIN_RETRY_S, MAX_RETRY_S = 1.0, 30.0
+STOP_S = 5.0
+"""How long `stop` waits for the pack that runs."""
+
+Result = TypeVar("Result")
+
+
+def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: object) -> None:
+    try:
+        loop.call_soon_threadsafe(call, *arguments)
+    except RuntimeError:
+        # A loop that was closed has cancelled its tasks, which settled their requests.
+        assert loop.is_closed()
+
+
+class Scheduler:
+    """One engine for many callers. `start` it once; `answer` from one event loop; `drain`, then `stop`.
+
+    It closes nothing: the brain is its maker's, to be closed after `stop`.
+    """
+
+    def __init__(
+        self,
+        brain: Brain,
+        limits: QueueLimits,
+        *,
+        observer: Observer = SILENT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.brain = brain
+        self._limits = limits
+        self._observer = observer
+        self._clock = clock
+        self._admission = Admission(limits)
+        self._pace = Pace()
+        self._queue = RowQueue(limits.pack_tokens, observer.planned)
+        self._pool = ThreadPoolExecutor(limits.prepare_threads, "decider-prepare")
+        self._engine = EngineLoop(
+            brain,
+            self._queue,
+            self._pace,
+            clock,
+            pack_tokens=limits.pack_tokens,
+            packed=observer.packed,
+            finished=self._finished,
+            over=self._over,
+        )
+        self._watchdog = Watchdog(self._engine, clock, stalled=self._stalled, moves=self._moves, over=self._over)
+        self._live: set[Job] = set()
+        self._emptied: asyncio.Event | None = None
+        self._is_started = False
+        self._is_draining = False
+        self._is_stopped = False
+        self._stall: str | None = None
+        self._end: str | None = None
+        self._admitted = self._answered = self._dropped = self._failed = self._refused = 0
+
+    def start(self) -> None:
+        """Start the engine's thread and the watchdog."""
+        self._engine.start()
+        self._is_started = True
+        self._watchdog.start()
+
+    async def answer(self, request: Request, *, deadline_s: float | None = None) -> Timed:
+        """The answers to `request`, within `deadline_s` from now; None waits as long as it takes.
+
+        Cancelling drops the work wherever it is. Raises InputError's subclasses; OverloadError where there is no room,
+        or the deadline passed; EngineError where the engine failed or takes nothing more.
+        """
+        job = self._begin(request, deadline_s)
+        try:
+            return await job.future
+        finally:
+            if not job.done:
+                self._settle(job, None, "left")
+            elif job.future.done() and not job.future.cancelled():
+                # Told and left at the same moment: what was told counts as heard.
+                job.future.exception()
+
+    @property
+    def health(self) -> Health:
+        """Whether to send requests here, at this moment."""
+        reason = self._why_not_ready()
+        return Health(
+            alive=self._engine.is_alive,
+            ready=reason is None,
+            reason=reason or "",
+            fatal=self._end is not None,
+        )
+
+    @property
+    def load(self) -> Load:
+        """What is in the house, and what has been."""
+        running = self._engine.running
+        return Load(
+            requests=self._admission.requests,
+            rows=self._admission.rows,
+            tokens=self._admission.tokens,
+            waiting=len(self._queue),
+            running_rows=0 if running is None else running.n_rows,
+            running_tokens=0 if running is None else running.n_tokens,
+            admitted=self._admitted,
+            answered=self._answered,
+            dropped=self._dropped,
+            failed=self._failed,
+            refused=self._refused,
+        )
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Take nothing more and wait for what was admitted; whether all of it was settled in time."""
+        self._is_draining = True
+        self._emptied = asyncio.Event()
+        if not self._live:
+            return True
+        try:
+            await asyncio.wait_for(self._emptied.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End the threads; whoever still waits gets EngineError. A forward that hangs is left behind."""
+        self._is_stopped = True
+        self._fail_all("the server was stopped", "stopped")
+        self._queue.stop()
+        if self._is_started:
+            self._watchdog.stop()
+            self._engine.join(STOP_S)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # The event loop's thread.
+
+    def _begin(self, request: Request, deadline_s: float | None) -> Job:
+        loop = asyncio.get_running_loop()
+        now = self._clock()
+        job = Job(request, loop, loop.create_future(), now, None if deadline_s is None else now + deadline_s)
+        # First in, then the look at the flags: whoever sets one fails all that are in.
+        self._live.add(job)
+        try:
+            self._admit(job, deadline_s)
+        except (EngineError, OverloadError):
+            self._live.discard(job)
+            self._refused += 1
+            raise
+        if deadline_s is not None:
+            job.timer = loop.call_later(deadline_s, self._expire, job)
+        self._step(job, partial(self._prepare, job))
+        return job
+
+    def _prepare(self, job: Job) -> None:
+        prepare = partial(self.brain.prepare, job.request)
+        if is_small(job.request):
+            self._enqueue(job, prepare())
+        else:
+            job.pooled = self._in_pool(job, prepare, self._enqueue)
+
+    def _step(self, job: Job, step: Callable[[], None]) -> None:
+        """What fails on the way fails for its caller alone."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - it is raised where the caller waits
+            kinds = ((InputError, "input"), (OverloadError, "full"), (Exception, "fault"))
+            self._settle(job, error, next(reason for kind, reason in kinds if isinstance(error, kind)))
+
+    def _admit(self, job: Job, deadline_s: float | None) -> None:
+        reason = self._why_not_ready()
+        if reason is not None:
+            raise EngineError(f"no request is taken now: {reason}; try again, or elsewhere")
+        tokens = min(estimate_tokens(job.request), self._limits.max_request_tokens)
+        if not self._admission.has_room(NOTHING, Held(1, 0, tokens)):
+            raise self._overload("the queue is full")
+        if deadline_s is not None:
+            patience_s = PATIENCE * deadline_s
+            # Exact only where it may matter: a large request ahead takes turns with a small one.
+            if deadline_s <= 0 or (
+                self._pace.wait_s(self._admission.tokens) > patience_s
+                and self._pace.wait_s(self._queue.ahead_tokens(tokens)) > patience_s
+            ):
+                raise self._overload(f"the queue is longer than the deadline of {deadline_s:.3g} s")
+        self._hold(job, Held(1, 0, tokens))
+        self._admitted += 1
+
+    def _hold(self, job: Job, held: Held) -> None:
+        self._admission.change(job.held, held)
+        job.held = held
+
+    def _in_pool(self, job: Job, work: Callable[[], Result], then: Callable[[Job, Result], None]) -> Future[Result]:
+        if self._is_stopped:
+            raise EngineError("the server was stopped")
+        future = self._pool.submit(work)
+
+        def done(ended: Future[Result]) -> None:
+            if not ended.cancelled():
+                _post(job.loop, self._from_pool, job, ended, then)
+
+        future.add_done_callback(done)
+        return future
+
+    def _from_pool(self, job: Job, ended: Future[Result], then: Callable[[Job, Result], None]) -> None:
+        if not job.done:
+            self._step(job, lambda: then(job, ended.result()))
+
+    def _enqueue(self, job: Job, prepared: Prepared) -> None:
+        n_rows = len(prepared.rows)
+        self._limits.check(max((len(row.ids) for row in prepared.rows), default=0), n_rows, prepared.n_tokens)
+        held = Held(1, n_rows, prepared.n_tokens)
+        if not self._admission.has_room(job.held, held):
+            raise self._overload("the queue is full")
+        self._hold(job, held)
+        job.queued_s = self._clock()
+        job.work = Work(prepared)
+        job.scores = [None] * n_rows
+        job.n_unscored = n_rows
+        if n_rows:
+            self._queue.add(job, job.work)
+        else:
+            self._read(job)
+
+    def _deliver(self, loop: asyncio.AbstractEventLoop, finished: Finished) -> None:
+        for claim, scores in finished.results:
+            job = claim.job
+            # Rows of a request that left are not read.
+            if job.done or job.loop is not loop:
+                continue
+            if isinstance(scores, EngineError):
+                self._settle(job, scores, "fault")
+                continue
+            if claim.start == 0:
+                job.queue_s = max(0.0, finished.began_s - job.queued_s)
+                self._observer.queued(job.queue_s)
+            job.run_s += finished.run_s
+            job.scores[claim.start : claim.stop] = scores
+            job.n_unscored -= claim.stop - claim.start
+            if not job.n_unscored:
+                self._step(job, partial(self._read, job))
+        # While the next pack runs, the one after it is chosen.
+        self._queue.plan()
+
+    def _read(self, job: Job) -> None:
+        assert job.work is not None
+        read = partial(job.work.prepared.read, cast("list[RowScores]", job.scores))
+        if job.work.n_rows > INLINE_ROWS:
+            job.pooled = self._in_pool(job, read, self._answer)
+        else:
+            self._answer(job, read())
+
+    def _answer(self, job: Job, answers: Answers) -> None:
+        assert job.work is not None
+        if job.deadline_s is not None and self._clock() > job.deadline_s:
+            self._expire(job)
+            return
+        prepared = job.work.prepared
+        timed = Timed(
+            answers, job.queued_s - job.began_s, job.queue_s, job.run_s, len(prepared.rows), prepared.n_tokens
+        )
+        self._settle(job, timed, "")
+
+    def _expire(self, job: Job) -> None:
+        if not job.done:
+            self._settle(job, self._overload("the deadline passed before the answer was there"), "deadline")
+
+    def _settle(self, job: Job, outcome: Timed | BaseException | None, reason: str) -> None:
+        """The one end of every admitted request. None: its caller is gone."""
+        assert not job.done, "a request is settled once"
+        job.done = True
+        self._live.remove(job)
+        if job.timer is not None:
+            job.timer.cancel()
+        if job.pooled is not None:
+            job.pooled.cancel()
+        if job.work is not None:
+            self._queue.drop(job)
+        self._hold(job, NOTHING)
+        if isinstance(outcome, Timed):
+            self._answered += 1
+        else:
+            self._observer.dropped(reason, 0 if job.work is None else job.work.n_rows)
+            if reason in ("left", "deadline"):
+                self._dropped += 1
+            else:
+                self._failed += 1
+        if not job.future.done():
+            if isinstance(outcome, Timed):
+                job.future.set_result(outcome)
+            elif outcome is not None:
+                job.future.set_exception(outcome)
+        if not self._live and self._emptied is not None:
+            self._emptied.set()
+
+    def _fail_live(self, loop: asyncio.AbstractEventLoop, message: str, reason: str) -> None:
+        for job in [job for job in self._live if job.loop is loop]:
+            self._settle(job, EngineError(message), reason)
+
+    # Any thread.
+
+    def _finished(self, finished: Finished) -> None:
+        for loop in {claim.job.loop for claim, _ in finished.results}:
+            _post(loop, self._deliver, loop, finished)
+
+    def _stalled(self, reason: str) -> None:
+        self._stall = reason
+        self._fail_all(f"the engine does not move: {reason}; try again", "fault")
+
+    def _moves(self) -> None:
+        self._stall = None
+
+    def _over(self, reason: str) -> None:
+        if self._is_stopped or self._end is not None:
+            return
+        self._end = reason
+        self._fail_all(f"the engine is down: {reason}", "fault")
+
+    def _fail_all(self, message: str, reason: str) -> None:
+        for loop in {job.loop for job in self._live.copy()}:
+            _post(loop, self._fail_live, loop, message, reason)
+
+    def _why_not_ready(self) -> str | None:
+        if not self._is_started:
+            return "the engine was not started"
+        if self._is_stopped or self._is_draining:
+            return "the server is shutting down"
+        if self._end is not None:
+            return f"the engine is down: {self._end}"
+        if self._stall is not None:
+            return self._stall
+        running = self._engine.running
+        if running is not None and self._clock() - running.began_s > running.limit_s:
+            return f"a pack of {running.n_tokens:,} tokens is over its limit of {running.limit_s:.1f} s"
+        return None if self._engine.is_alive else "the engine's thread is gone"
+
+    def _overload(self, message: str) -> OverloadError:
+        retry_s = min(MAX_RETRY_S, max(MIN_RETRY_S, self._pace.wait_s(self._admission.tokens)))
+        return OverloadError(f"{message}; try again in {retry_s:.0f} s", retry_after_s=retry_s)
