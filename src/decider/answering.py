@@ -81,7 +81,7 @@ class Asked:
                 if question_id in one.built.places
             ]
             shares = [one.asking.back(question_id, distribution.tolist()) for one, distribution in asked]
-            mean: list[float] = np.mean(shares, axis=0).tolist()
+            mean: list[float] = shares[0] if len(shares) == 1 else np.mean(shares, axis=0).tolist()
             if isinstance(question, Noul) and self.noul_map is not None:
                 p_yes = float(noul_mapped(mean[YES], self.noul_map))
                 mean = [1 - p_yes, p_yes]

@@ -15,6 +15,9 @@ from decider.run.executor import Executor
 from decider.run.stats import ReferenceReport
 from decider.tokens.rows import Row
 
+_OUT_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory")
+"""How torch says it; on a CPU it has no class of its own for that. A fault of CUDA may speak of memory as well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:
@@ -36,8 +39,7 @@ class Engine:
         try:
             logits = self.executor.label_logits(rows)
         except (MemoryError, RuntimeError) as error:
-            # On a CPU torch has no class of its own for it.
-            if not isinstance(error, MemoryError) and "memory" not in str(error):
+            if not isinstance(error, MemoryError) and not any(words in str(error) for words in _OUT_OF_MEMORY):
                 raise
             longest = max(len(row.ids) for row in rows)
             report = self.executor.describe()

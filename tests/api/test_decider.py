@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -261,8 +262,7 @@ def test_a_tokenizer_larger_than_the_embedding_is_refused(tiny_folder: TinyFolde
         Decider(tmp_path, device="cpu", executor="reference")
 
 
-@pytest.mark.parametrize("fault", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")])
-def test_memory_that_runs_out_is_an_engine_error(fault: Exception) -> None:
+def failing(fault: Exception) -> Engine:
     class Full:
         def label_logits(self, _rows: object) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
             raise fault
@@ -273,8 +273,29 @@ def test_memory_that_runs_out_is_an_engine_error(fault: Exception) -> None:
         def close(self) -> None:
             """Nothing to give back."""
 
+    return Engine(Full())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB"),
+        RuntimeError("MPS backend out of memory"),
+    ],
+)
+def test_memory_that_runs_out_is_an_engine_error(fault: Exception) -> None:
     with pytest.raises(EngineError, match=r"out of memory.*max_state_tokens"):
-        Engine(Full()).score([Row((1, 2), (1,), (2,), 1)])
+        failing(fault).score([Row((1, 2), (1,), (2,), 1)])
+
+
+@pytest.mark.parametrize("message", ["CUDA error: an illegal memory access was encountered", "shape '[2]' is invalid"])
+def test_another_fault_of_the_device_is_not_called_out_of_memory(message: str) -> None:
+    with pytest.raises(RuntimeError, match=re.escape(message)) as caught:
+        failing(RuntimeError(message)).score([Row((1, 2), (1,), (2,), 1)])
+    assert not isinstance(caught.value, EngineError)
 
 
 @pytest.mark.parametrize(

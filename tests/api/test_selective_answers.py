@@ -282,10 +282,10 @@ def test_many_and_wire_and_request_say_the_same(decider: Decider) -> None:
         fields = {key: value for key, value in response["answers"][name].items() if key in selection.to_wire()}
         assert fields == {
             "x_error_rate": 0.2,
-            "x_prediction_set": list(selection.prediction_set),
+            "x_set": list(selection.prediction_set),
             "x_abstain": selection.abstain,
         }
-    assert response["answers"]["team"]["choice"] in response["answers"]["team"]["x_prediction_set"]
+    assert response["answers"]["team"]["choice"] in response["answers"]["team"]["x_set"]
     del wire["error_rate"]
     assert not {"x_error_rate", "x_abstain"} & set(decider.system_one(wire)["answers"]["team"])  # type: ignore[index]
 

@@ -201,7 +201,7 @@ def test_sets_and_abstention_are_shown(tiny_folder: TinyFolder, tmp_path: Path) 
     assert "at error rate 0.2: no, yes  (abstain)" in done.stdout
     assert f"at error rate 0.2: a\\x1b, {'b' * 47}… (abstain)" in " ".join(done.stdout.split())
     response = json.loads(decider("ask", "-", "--json", *options, stdin=json.dumps({**GOOD, "error_rate": 0.3})).stdout)
-    assert response["answers"]["q"]["x_prediction_set"] == [False, True]
+    assert response["answers"]["q"]["x_set"] == [False, True]
     assert "at error rate" not in decider("ask", "-", *options, stdin=json.dumps(GOOD)).stdout
 
 

@@ -18,6 +18,7 @@ from serving import Served, served
 from decider.errors import EngineError
 from decider.questions.answers import NoulAnswer
 from decider.serve.admission import Held
+from decider.serve.app import FORMS
 from decider.serve.config import ServeConfig, key_digest
 from decider.serve.exchange import ROUTES
 
@@ -242,6 +243,29 @@ def test_every_route_is_known_to_the_metrics_and_described(server: Served) -> No
         assert server.request("OPTIONS", path).status == 204
 
 
+def shape(value: object) -> object:
+    """Names and kinds of a JSON value; numbers are one kind."""
+    if isinstance(value, dict):
+        return {name: shape(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [shape(each) for each in value]
+    return "number" if type(value) in (int, float) else type(value).__name__
+
+
+def test_the_examples_that_are_described_are_what_is_answered(server: Served) -> None:
+    described = server.get("/openapi.json").json
+    page = server.get("/docs").body.decode()
+    assert page.count("<summary>Example</summary>") >= len(FORMS)
+    assert page.count("<summary>Example of 200</summary>") == len(FORMS)
+    for path in FORMS:
+        operation = described["paths"][path]["post"]
+        asked = operation["requestBody"]["content"]["application/json"]
+        answered = operation["responses"]["200"]["content"]["application/json"]
+        reply = server.post(path, asked["example"])
+        assert reply.status == 200
+        assert shape(reply.json) == shape(answered["example"])
+
+
 def test_a_request_id_of_the_callers_is_kept(server: Served) -> None:
     for given in ("abc-123", "x" * 64):
         reply = server.get("/health", **{"x-request-id": given})
@@ -306,8 +330,8 @@ def test_the_engines_faults_are_503_and_ours_500_without_a_word_of_them(
 def test_an_answer_that_is_no_json_is_our_bug(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NoulAnswer, "to_wire", lambda _: {"noul": float("nan")})
     with served() as server:
+        monkeypatch.setattr(NoulAnswer, "to_wire", lambda _: {"noul": float("nan")})
         assert server.post("/v1/systemone", request()).status == 500
     assert "not JSON compliant" in caplog.text
 

@@ -154,10 +154,10 @@ def test_sets_and_abstention_at_an_error_rate(server: Served) -> None:
     reply = server.post("/v1/systemone", request)
     assert reply.json == decider_of(server).system_one(request)
     found = reply.json["answers"]
-    ours = {"x_error_rate", "x_prediction_set", "x_abstain"}
+    ours = {"x_error_rate", "x_set", "x_abstain"}
     assert all(set(answer) >= ours for answer in found.values())
-    assert set(found["billing"]["x_prediction_set"]) <= {True, False}
-    assert found["tone"]["choice"] in found["tone"]["x_prediction_set"]
+    assert set(found["billing"]["x_set"]) <= {True, False}
+    assert found["tone"]["choice"] in found["tone"]["x_set"]
     assert not ours & set(answers(server, questions)["tone"])
     low = server.post("/v1/systemone", {**request, "error_rate": 0.01})
     assert low.status == 400
@@ -170,6 +170,6 @@ def test_sets_in_the_openai_shape_hold_the_callers_values(server: Served) -> Non
     request = {"model": "jev-latest", "input": STATE, "questions": [asked], "error_rate": 0.3}
     (answer,) = server.post("/v1/decisions", request).json["answers"]
     likely = [one["value"] for one in answer["probabilities"] if 1 - one["probability"] <= 0.5] or [answer["choice"]]
-    assert answer["x_prediction_set"] == likely
+    assert answer["x_set"] == likely
     assert answer["x_abstain"] is False
     assert answer["x_error_rate"] == 0.3

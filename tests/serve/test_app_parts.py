@@ -192,7 +192,7 @@ def incoming(*messages: Message | float, held: Held | None = None, **headers: An
         raise AssertionError("nobody should wait so long")
 
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    return Incoming({"headers": pairs}, receive, Held() if held is None else held)
+    return Incoming({"headers": pairs}, receive, Held(2**20) if held is None else held)
 
 
 def part(body: bytes, *, more: bool = False) -> Message:
@@ -204,7 +204,7 @@ CHUNKED: dict[str, Any] = {"transfer_encoding": "chunked"}
 
 
 def test_a_body_in_parts_is_put_together_and_counted() -> None:
-    held = Held()
+    held = Held(2**20)
     one = incoming(part(b"ab", more=True), part(b"", more=True), part(b"c"), held=held, **CHUNKED)
     assert asyncio.run(one.read(10, 5)) == b"abc"
     assert held.n_bytes == 3
@@ -238,10 +238,10 @@ def test_a_half_sent_body_is_a_client_that_left() -> None:
 
 
 def test_all_bodies_together_have_a_limit() -> None:
-    held = Held(limit=5)
+    held = Held(5)
     first = incoming(part(b"abc"), held=held, content_length="3")
     asyncio.run(first.read(10, 5))
-    with pytest.raises(OverloadError) as caught:
+    with pytest.raises(OverloadError, match="max_held_bytes") as caught:
         asyncio.run(incoming(part(b"abc"), held=held, content_length="3").read(10, 5))
     assert caught.value.retry_after_s > 0
     first.let_go()

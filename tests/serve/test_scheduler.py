@@ -18,8 +18,9 @@ from stepped_brain import Seen, SteppedBrain, ask, scheduling
 from decider.errors import ConfigError, EngineError, OverloadError, QuestionError, TooLargeError
 from decider.questions.request import Request, make_request
 from decider.questions.types import Choice, Noul, Score
-from decider.serve.admission import Admission, Held
+from decider.serve.admission import Admission, Estimate, Held
 from decider.serve.brain import Prepared
+from decider.serve.patience import PATIENCE
 from decider.serve.scheduler import QueueLimits, Scheduler, Timed
 from decider.serve.small import INLINE_CHARACTERS, is_small
 
@@ -233,12 +234,99 @@ def test_a_large_request_ahead_does_not_make_the_queue_too_long_for_a_small_one(
             scheduler._pace.learn(1000, 500, 1.0)
             large = asyncio.create_task(scheduler.answer(ask("s" * 100, 1000)))
             await until_pack(brain)
-            small = asyncio.create_task(scheduler.answer(ask("s"), deadline_s=2.0))
+            # The pack that runs takes two seconds, and what it leaves of the large one a minute.
+            small = asyncio.create_task(scheduler.answer(ask("s"), deadline_s=4.0))
             await asyncio.sleep(0.01)
             assert not small.done()
             brain.let_run(1000)
             assert (await small).n_rows == 1
             await large
+
+    run(test())
+
+
+def test_the_queue_is_judged_by_true_tokens_as_soon_as_they_are_known() -> None:
+    async def test() -> None:
+        brain, seen = SteppedBrain(), Seen()
+        async with scheduling(brain, observer=seen) as scheduler:
+            scheduler._pace.learn(2048, 500, 2.0)
+            request = ask("s" * 900)
+            guessed, true = scheduler._estimate.of(request), brain.prepare(request).n_tokens
+            assert guessed < true / 2
+            waiting = asyncio.create_task(scheduler.answer(request))
+            await until_pack(brain)
+            # Through after two of them, which by the guess is soon enough.
+            deadline_s = 2 * true / 1024 / PATIENCE
+            with pytest.raises(OverloadError, match="longer than the deadline"):
+                await scheduler.answer(request, deadline_s=0.95 * deadline_s)
+            assert seen.drops == [("full", 0)]
+            accepted = asyncio.create_task(scheduler.answer(request, deadline_s=1.2 * deadline_s))
+            await asyncio.sleep(0.05)
+            assert not accepted.done()
+            # What was learned from three is believed at the door, before a text is read.
+            for _ in range(100):
+                scheduler._estimate.learn(request, true)
+            with pytest.raises(OverloadError, match="longer than the deadline"):
+                await scheduler.answer(request, deadline_s=1.2 * deadline_s)
+            assert len(seen.drops) == 1
+            brain.let_run(10)
+            await asyncio.gather(waiting, accepted)
+            assert is_empty(scheduler)
+
+    run(test())
+
+
+def test_one_request_of_long_questions_does_not_make_all_others_look_large() -> None:
+    estimate, request = Estimate(), ask("s" * 400)
+    before = estimate.of(request)
+    estimate.learn(request, 1_000_000)
+    assert estimate.of(request) <= 1.2 * before
+    for _ in range(200):
+        estimate.learn(request, before // 2)
+    assert estimate.of(request) == pytest.approx(before / 2, rel=0.05)
+
+
+def test_texts_that_are_still_being_read_count_as_waiting() -> None:
+    async def test() -> None:
+        brain = FakeBrain(prepare_s=0.2)
+        async with scheduling(brain, QueueLimits(prepare_threads=1)) as scheduler:
+            scheduler._pace.learn(2048, 500, 2.0)
+            reading = [asyncio.create_task(scheduler.answer(ask("s" * 8000))) for _ in range(2)]
+            await asyncio.sleep(0.05)
+            with pytest.raises(OverloadError, match="longer than the deadline"):
+                await scheduler.answer(ask("s" * 8000), deadline_s=5.0)
+            await asyncio.gather(*reading)
+            assert is_empty(scheduler)
+
+    run(test())
+
+
+def test_alone_a_request_is_let_in_however_slow_the_engine_was() -> None:
+    async def test() -> None:
+        async with scheduling(FakeBrain()) as scheduler:
+            scheduler._pace.learn(100, 50, 1000.0)
+            assert (await scheduler.answer(MIXED, deadline_s=1.0)).n_rows == 3
+
+    run(test())
+
+
+def test_what_no_pack_can_finish_in_time_is_given_up_before_its_deadline() -> None:
+    async def test() -> None:
+        brain, seen = SteppedBrain(), Seen()
+        async with scheduling(brain, observer=seen) as scheduler:
+            running = asyncio.create_task(scheduler.answer(ask("r")))
+            await until_pack(brain)
+            late = asyncio.create_task(scheduler.answer(ask("s"), deadline_s=1.0))
+            await asyncio.sleep(0.05)
+            began = time.monotonic()
+            scheduler._pace.learn(2048, 50, 2048.0)
+            with pytest.raises(OverloadError, match="deadline passed"):
+                await late
+            assert time.monotonic() - began < 0.9
+            assert seen.drops == [("deadline", 1)]
+            brain.let_run(1)
+            await running
+            assert is_empty(scheduler)
 
     run(test())
 

@@ -299,7 +299,7 @@ def test_the_watchdog_tells_each_change_once() -> None:
 
 
 def test_a_limit_follows_what_was_measured() -> None:
-    pace = Pace()
+    pace = Pace(2048)
     assert pace.limit_s(100, 50) == pytest.approx(3 * (FIRST_PACK_S + FIRST_TOKEN_S * 100))
     assert pace.wait_s(10_000) == 0
     pace.learn(1000, 100, 0.5)
@@ -314,14 +314,24 @@ def test_a_limit_follows_what_was_measured() -> None:
 
 
 def test_waiting_is_judged_by_full_packs_and_a_slower_engine_is_believed_in_time() -> None:
-    pace = Pace()
+    pace = Pace(2048)
     pace.learn(2000, 100, 0.2)
-    pace.learn(10, 10, 0.05)
-    assert pace.wait_s(2000) == pytest.approx(0.2 * 1.01)
-    for _ in range(300):
+    for _ in range(100):
+        pace.learn(10, 10, 0.05)
+    assert pace.wait_s(2000) == pytest.approx(0.2)
+    for _ in range(60):
         pace.learn(2000, 100, 0.8)
-    assert pace.wait_s(2000) == pytest.approx(0.8)
+    assert pace.wait_s(2000) == pytest.approx(0.8, rel=0.02)
     assert pace.predict_s(2000, 100) == pytest.approx(0.8, rel=0.01)
+
+
+def test_small_packs_tell_of_waiting_until_there_are_full_ones() -> None:
+    pace = Pace(2048)
+    pace.learn(10, 10, 0.05)
+    assert pace.wait_s(100) == pytest.approx(0.5)
+    for _ in range(30):
+        pace.learn(100, 10, 0.06)
+    assert pace.wait_s(100) == pytest.approx(0.06, rel=0.05)
 
 
 def test_stop_leaves_a_forward_that_hangs_behind(monkeypatch: pytest.MonkeyPatch) -> None:

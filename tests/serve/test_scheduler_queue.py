@@ -131,6 +131,26 @@ def test_requests_share_a_pack_and_the_rest_goes_to_who_can_use_it() -> None:
     assert pack.n_tokens > 950
 
 
+@pytest.mark.parametrize("planned", [False, True])
+def test_no_part_of_a_request_is_run_that_is_mostly_a_state_to_be_run_again(planned: bool) -> None:
+    queue = RowQueue(1100)
+    gone = job("x" * 900)
+    if not planned:
+        add(queue, gone)
+    long = [job(letter * 500, 3) for letter in "abc"]
+    middle, small = job("d" * 100, 3), job("e")
+    for each in (*long, middle, small):
+        add(queue, each)
+    queue.drop(gone)
+    packs = []
+    while (pack := queue.take(wait=False)) is not None:
+        packs.append(pack)
+    assert sorted(claim.stop - claim.start for pack in packs for claim in pack.claims) == [1, 3, 3, 3, 3]
+    # The small ones fit in beside the first.
+    assert set(jobs(packs[0])) == {long[0], middle, small}
+    assert len(packs) == 3
+
+
 def test_who_leaves_is_struck_from_the_pack_that_was_chosen_and_makes_room() -> None:
     queue = RowQueue(300)
     gone, waiting = job("s" * 200), job("t" * 200)
@@ -161,6 +181,11 @@ def test_ahead_counts_no_more_of_each_than_the_newcomer_would_take() -> None:
     assert small.work is not None
     assert queue.ahead_tokens(10) == 20
     assert queue.ahead_tokens(1000) == 1000 + small.work.prepared.n_tokens
+    # One that has no place in a pack beside them comes after those who fit into one.
+    middle = job("s" * 100, 2)
+    assert middle.work is not None
+    add(queue, middle)
+    assert queue.ahead_tokens(100) == 100 + small.work.prepared.n_tokens + middle.work.prepared.n_tokens
 
 
 def test_planning_is_reported() -> None:

@@ -1,7 +1,7 @@
 """An evaluation as one HTML page that needs nothing beside it: no network, no script, no font, no other file.
 
 It refuses to compute. Trap: names of tasks, questions and options are whatever stood in somebody's data. Every word
-that is not ours goes through `_text`, which serves attributes in double quotes too, and none of them into a figure.
+that is not ours goes through `escaped`, which serves attributes in double quotes too, and none of them into a figure.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ MOST_OF_NAME = 60
 HEAVIEST = 0.6
 """How far the colour of a full cell of a confusion matrix covers the page."""
 FIGURE_COLUMNS = ("n", "accuracy", "chance", "NLL", "Brier", "ECE", "noise floor", "ECE, equal mass", "AURC")
+CHARTS_NOTE = (
+    '<p class="note">Left, accuracy by confidence: bars are the accuracy of each bin with its 95 % interval, '
+    "orange lines the mean confidence, below them how many decisions. A bar short of its line is overconfidence. "
+    "Right, the error when only the most confident share is answered; dashed, the error of all; dotted, a ranking "
+    "that knows the errors.</p>"
+)
+"""Of reliability diagrams and risk-coverage curves, HTML."""
 GLOSSARY = (
     ("accuracy", "Share of decisions whose likeliest option is the right one. Chance is the mean of 1 / options."),
     ("NLL", "Mean negative log-probability of the right option, in nats. Lower is better; 0 is perfect."),
@@ -53,22 +60,27 @@ GLOSSARY = (
 def as_html(evaluation: Evaluation) -> str:
     """The page. Raises MissingDependencyError without matplotlib."""
     facts, groups = evaluation.facts, evaluation.summary.groups
-    title = f"{_text(facts.model)} on {_text(facts.data)}"
-    style = files("decider.evaluate").joinpath("page.css").read_text(encoding="utf-8")
+    title = f"{escaped(facts.model)} on {escaped(facts.data)}"
     body = (
         f"<h1>{title}</h1>",
-        f'<p class="lead">{groups[0].n:,} decisions. Probabilities: {_text(evaluation.calibration)}.</p>',
+        f'<p class="lead">{groups[0].n:,} decisions. Probabilities: {escaped(evaluation.calibration)}.</p>',
         _tiles(groups[0]),
         _list("warnings", evaluation.warnings),
-        _section("Figures", _figures(groups)),
-        _section("Nouls and Scores", _special(ranked(groups))),
-        _section("Reliability and selective answering", _charts(groups)),
-        _section("Confusion", _matrices(evaluation.summary.confusions)),
-        _section("Sensitivity", _sensitivity(evaluation)),
-        _section("Refused", _refused(evaluation.refused)),
-        _section("How this was made", _facts(evaluation)),
-        _section("How to read it", _glossary()),
+        section("Figures", _figures(groups)),
+        section("Nouls and Scores", _special(ranked(groups))),
+        section("Reliability and selective answering", _charts(groups)),
+        section("Confusion", _matrices(evaluation.summary.confusions)),
+        section("Sensitivity", _sensitivity(evaluation)),
+        section("Refused", _refused(evaluation.refused)),
+        section("How this was made", _facts(evaluation)),
+        section("How to read it", glossary()),
     )
+    return document(title, body)
+
+
+def document(title: str, body: Iterable[str]) -> str:
+    """A page of its own; `title` and `body` are HTML of ours, and empty parts are left out."""
+    style = files("decider.evaluate").joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -78,17 +90,18 @@ def as_html(evaluation: Evaluation) -> str:
     )
 
 
-def _text(words: str) -> str:
+def escaped(words: str) -> str:
     """Any text, as HTML shows it; control characters are left out, since no page may hold them."""
     return html.escape("".join(char for char in words if char.isprintable() or char in "\t\n"))
 
 
-def _section(title: str, content: str) -> str:
+def section(title: str, content: str) -> str:
+    """`content` under a heading; nothing where there is none. Both are HTML of ours."""
     return f"<section>\n<h2>{title}</h2>\n{content}\n</section>" if content else ""
 
 
 def _list(name: str, sentences: Iterable[str]) -> str:
-    items = "".join(f"<li>{_text(sentence)}</li>" for sentence in sentences)
+    items = "".join(f"<li>{escaped(sentence)}</li>" for sentence in sentences)
     return f'<ul class="{name}">{items}</ul>' if items else ""
 
 
@@ -129,39 +142,37 @@ def _figures(groups: Sequence[Group]) -> str:
                 number(group.equal_mass.ece.value),
                 _with_spread(group.aurc),
             )
-            rows.append(_row(group.name, cells))
+            rows.append(row(group.name, cells))
         bodies.append(f"<tbody>{''.join(rows)}</tbody>")
-    return _table("groups", FIGURE_COLUMNS, "".join(bodies))
+    return table("groups", FIGURE_COLUMNS, "".join(bodies))
 
 
 def _special(groups: Sequence[Group]) -> str:
     rows = []
     for group in groups:
         figures = (group.auroc, group.mae, group.rps)
-        rows.append(_row(group.name, (f"{group.n:,}", *map(_with_spread, figures))))
-    return _table("", ("n", "AUROC", "MAE, levels", "RPS"), f"<tbody>{''.join(rows)}</tbody>") if rows else ""
+        rows.append(row(group.name, (f"{group.n:,}", *map(_with_spread, figures))))
+    return table("", ("n", "AUROC", "MAE, levels", "RPS"), f"<tbody>{''.join(rows)}</tbody>") if rows else ""
 
 
 def _charts(groups: Sequence[Group]) -> str:
     # One task, or tasks of one type each, would be charted twice.
     shown = [group for _, members in sections(groups) for group in members if group.by in CHARTED]
-    cards = [_card(f"g{place}", group) for place, group in enumerate(shown[:MOST_CHARTED])]
+    cards = [card(f"g{place}", group) for place, group in enumerate(shown[:MOST_CHARTED])]
     left_out = len(shown) - len(cards)
     note = f'<p class="note">{left_out:,} more groups have no charts here; the JSON has their bins.</p>'
-    return (
-        '<p class="note">Left, accuracy by confidence: bars are the accuracy of each bin with its 95 % interval, '
-        "orange lines the mean confidence, below them how many decisions. A bar short of its line is overconfidence. "
-        "Right, the error when only the most confident share is answered; dashed, the error of all; dotted, a ranking "
-        f"that knows the errors.</p>\n<div>{''.join(cards)}</div>\n{note if left_out else ''}"
-    )
+    return f"{CHARTS_NOTE}\n<div>{''.join(cards)}</div>\n{note if left_out else ''}"
 
 
-def _card(name: str, group: Group) -> str:
+def card(name: str, group: Group) -> str:
+    """A group's reliability diagram and risk-coverage curve; `name`, plain ASCII and unique, leads their ids."""
     ece, floor = group.equal_width.ece.value, group.equal_width.floor
     under = "within" if ece <= floor.high else "above"
-    left = svg(reliability_figure(group.equal_width.bins), f"{name}r", f"{_text(group.name)}: reliability diagram")
+    left = svg(reliability_figure(group.equal_width.bins), f"{name}r", f"{escaped(group.name)}: reliability diagram")
     right = svg(
-        risk_coverage_figure(group.curve, group.accuracy.value), f"{name}c", f"{_text(group.name)}: risk-coverage curve"
+        risk_coverage_figure(group.curve, group.accuracy.value),
+        f"{name}c",
+        f"{escaped(group.name)}: risk-coverage curve",
     )
     said = (
         f"{group.n:,} decisions",
@@ -170,7 +181,9 @@ def _card(name: str, group: Group) -> str:
         f"AURC {number(group.aurc.value)}",
     )
     caption = "".join(f"<p>{sentence}</p>" for sentence in said)
-    return f'<figure class="chart"><figcaption><h3>{_text(group.name)}</h3>{caption}</figcaption>{left}{right}</figure>'
+    return (
+        f'<figure class="chart"><figcaption><h3>{escaped(group.name)}</h3>{caption}</figcaption>{left}{right}</figure>'
+    )
 
 
 def _matrices(confusions: Sequence[Confusion]) -> str:
@@ -197,7 +210,7 @@ def _matrix(confusion: Confusion) -> str:
         rows.append(f"<tr>{_option('row', option)}{''.join(cells)}</tr>")
     name = confusion.task if confusion.question in ("", confusion.task) else f"{confusion.task}: {confusion.question}"
     return (
-        f'<figure><h3>{_text(name)}</h3><div class="scroll"><table class="confusion"><thead><tr><th></th>{head}</tr>'
+        f'<figure><h3>{escaped(name)}</h3><div class="scroll"><table class="confusion"><thead><tr><th></th>{head}</tr>'
         f"</thead><tbody>{''.join(rows)}</tbody></table></div></figure>"
     )
 
@@ -205,8 +218,8 @@ def _matrix(confusion: Confusion) -> str:
 def _option(scope: str, name: str) -> str:
     """An option's header cell; a long name is cut, and whole in the title."""
     if len(name) <= MOST_OF_NAME:
-        return f'<th scope="{scope}">{_text(name)}</th>'
-    return f'<th scope="{scope}" title="{_text(name)}">{_text(name[:MOST_OF_NAME])}…</th>'
+        return f'<th scope="{scope}">{escaped(name)}</th>'
+    return f'<th scope="{scope}" title="{escaped(name)}">{escaped(name[:MOST_OF_NAME])}…</th>'
 
 
 def _sensitivity(evaluation: Evaluation) -> str:
@@ -218,12 +231,12 @@ def _sensitivity(evaluation: Evaluation) -> str:
         ends = "-" if rate.low is None or rate.high is None else f"{number(rate.low)}–{number(rate.high)}"
         each = f"{rate.changed_askings:,} of {rate.askings:,}"
         counts = (f"{rate.n:,}", f"{rate.changed:,}", f"{number(rate.rate)} {_of(ends)}", each)
-        rows.append(_row(rate.changed_what, (*counts, number(rate.largest_shift), f"{rate.refused:,}")))
+        rows.append(row(rate.changed_what, (*counts, number(rate.largest_shift), f"{rate.refused:,}")))
     columns = ("decisions", "changed", "rate", "askings changed", "largest |Δp|", "askings refused")
     return (
         f'<p class="note">{found.items:,} items were asked again, changed in a way that should not matter. A decision '
         "is changed where any asking of it gave another answer.</p>"
-        + _table("", columns, f"<tbody>{''.join(rows)}</tbody>")
+        + table("", columns, f"<tbody>{''.join(rows)}</tbody>")
     )
 
 
@@ -231,7 +244,7 @@ def _refused(refused: Sequence[tuple[str, str]]) -> str:
     if not refused:
         return ""
     rows = "".join(
-        f'<tr><th scope="row">{_text(item)}</th><td>{_text(reason)}</td></tr>'
+        f'<tr><th scope="row">{escaped(item)}</th><td>{escaped(reason)}</td></tr>'
         for item, reason in refused[:MOST_REFUSED]
     )
     more = f", of which {MOST_REFUSED} are shown" if len(refused) > MOST_REFUSED else ""
@@ -248,23 +261,25 @@ def _facts(evaluation: Evaluation) -> str:
     facts["intervals"] = (
         f"{evaluation.resamples:,} resamples, seed {evaluation.seed}" if evaluation.resamples else "none"
     )
-    rows = "".join(f'<tr><th scope="row">{name}</th><td>{_text(value)}</td></tr>' for name, value in facts.items())
+    rows = "".join(f'<tr><th scope="row">{name}</th><td>{escaped(value)}</td></tr>' for name, value in facts.items())
     return f'<table class="facts"><tbody>{rows}</tbody></table>'
 
 
-def _glossary() -> str:
+def glossary() -> str:
+    """What the figures mean, as a list."""
     return f"<dl>{''.join(f'<dt>{name}</dt><dd>{meaning}</dd>' for name, meaning in GLOSSARY)}</dl>"
 
 
-def _table(name: str, columns: Sequence[str], bodies: str) -> str:
+def table(name: str, columns: Sequence[str], bodies: str) -> str:
+    """A table of class `name`, its first column without a heading; `bodies` are `<tbody>` elements."""
     head = "".join(f'<th scope="col">{column}</th>' for column in columns)
     name = f' class="{name}"' if name else ""
     return f'<div class="scroll"><table{name}><thead><tr><th></th>{head}</tr></thead>{bodies}</table></div>'
 
 
-def _row(name: str, cells: Iterable[str]) -> str:
+def row(name: str, cells: Iterable[str]) -> str:
     """`cells` are HTML of ours."""
-    return f'<tr><th scope="row">{_text(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+    return f'<tr><th scope="row">{escaped(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
 
 def _with_spread(figure: Figure | None) -> str:

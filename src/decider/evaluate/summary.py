@@ -9,7 +9,7 @@ without the chance beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -122,16 +122,7 @@ def summarise(decisions: Decisions, probabilities: Float64Array, *, resamples: i
     assert len(decisions), "no decisions"
     scores = _Scores.of(decisions, probabilities)
     tasks, left_out = _tasks(decisions)
-    groups: list[Group] = []
-    # A task of one type is a group twice, and so is a file of one task.
-    made: dict[bytes, Group] = {}
-    for by, name, rows in _memberships(decisions, tasks):
-        if not len(rows):
-            continue
-        known = made.get(rows.tobytes())
-        group = scores.group(by, name, rows, resamples, seed) if known is None else replace(known, by=by, name=name)
-        made[rows.tobytes()] = group
-        groups.append(group)
+    groups = scores.grouped(_memberships(decisions, tasks), resamples, seed)
     return Summary(
         groups=tuple(groups),
         confusions=tuple(_confusions(decisions, scores.answers)),
@@ -141,6 +132,19 @@ def summarise(decisions: Decisions, probabilities: Float64Array, *, resamples: i
         nll=scores.nll,
         brier=scores.brier,
     )
+
+
+def grouped(
+    decisions: Decisions,
+    probabilities: Float64Array,
+    memberships: Iterable[tuple[str, str, IntArray]],
+    *,
+    resamples: int,
+    seed: int,
+) -> tuple[Group, ...]:
+    """Groups of one's own: (by, name, rows) of each. One without rows is left out. Raises as `summarise` does."""
+    assert len(decisions), "no decisions"
+    return tuple(_Scores.of(decisions, probabilities).grouped(memberships, resamples, seed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,20 @@ class _Scores:
             rps=metrics.rps_of(probabilities, decisions.n_options, gold),
             error=metrics.absolute_error_of(probabilities, gold),
         )
+
+    def grouped(self, memberships: Iterable[tuple[str, str, IntArray]], resamples: int, seed: int) -> list[Group]:
+        """The groups that have rows, in order."""
+        groups: list[Group] = []
+        # A task of one type is a group twice, and so is a file of one task.
+        made: dict[bytes, Group] = {}
+        for by, name, rows in memberships:
+            if not len(rows):
+                continue
+            known = made.get(rows.tobytes())
+            group = self.group(by, name, rows, resamples, seed) if known is None else replace(known, by=by, name=name)
+            made[rows.tobytes()] = group
+            groups.append(group)
+        return groups
 
     def group(self, by: str, name: str, rows: IntArray, resamples: int, seed: int) -> Group:
         """The figures of the decisions at `rows`."""

@@ -31,7 +31,7 @@ class Selection:
         """The fields that an answer on the wire has more."""
         return {
             "x_error_rate": self.error_rate,
-            "x_prediction_set": list(self.prediction_set),
+            "x_set": list(self.prediction_set),
             "x_abstain": self.abstain,
         }
 

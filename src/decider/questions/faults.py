@@ -7,8 +7,9 @@ It refuses to know what is checked. Trap: `repr` of a caller's value may be mega
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sized
-from contextlib import contextmanager
+from collections.abc import Iterable, Sized
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from decider.errors import InputError
 
@@ -47,11 +48,19 @@ def hint(name: object, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(map(repr, names))}"
 
 
-@contextmanager
-def located(*prefix: str | int) -> Iterator[None]:
+def located(*prefix: str | int) -> AbstractContextManager[None]:
     """Put `prefix` before the path of any InputError that passes."""
-    try:
-        yield
-    except InputError as error:
-        error.loc = (*prefix, *error.loc)
-        raise
+    return _Located(prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class _Located:
+    # A generator would take three times as long, several times a question.
+    prefix: Path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, InputError):
+            error.loc = (*self.prefix, *error.loc)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from decider.errors import SchemaError, TooLargeError
-from decider.questions.faults import Path, located, show, step
+from decider.questions.faults import Path, show, step
 from decider.questions.limits import Limits
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
@@ -52,8 +52,12 @@ def check(value: object, *, limits: Limits, loc: Path = ()) -> JsonValue:
     Raises SchemaError, with the path below `loc`, for any other type, a key that is no string, a float that is not
     finite, an integer over 640 digits, a lone surrogate, or nesting over `max_depth` (a value that contains itself).
     """
-    with located(*loc):
+    # Not by `located`: this runs for every text of a request.
+    try:
         return _copy(value, limits, limits.max_depth)
+    except SchemaError as error:
+        error.loc = (*loc, *error.loc)
+        raise
 
 
 def dumps(value: object) -> str:
@@ -131,11 +135,12 @@ def _constant(name: str) -> _Fault:
 
 def _copy(value: object, limits: Limits, depth: int) -> JsonValue:
     """`depth` levels of nesting are left. Errors get their path on the way out, so that sound values pay for none."""
+    if isinstance(value, str):
+        if not value.isascii():
+            utf8_bytes(value)
+        return str.__str__(value)
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, str):
-        utf8_bytes(value)
-        return str.__str__(value)
     if isinstance(value, int):
         if abs(value) >= _TOO_LARGE_INT:
             raise SchemaError(f"{show(value)} is over the limit of {MAX_DIGITS} digits; send it as a string")
@@ -179,7 +184,8 @@ def _copy_mapping(values: Mapping[object, object], limits: Limits, depth: int) -
 def _key(key: object) -> str:
     if not isinstance(key, str):
         raise SchemaError(f"the key {show(key)} is no string; every key of an object is one")
-    utf8_bytes(key)
+    if not key.isascii():
+        utf8_bytes(key)
     return str.__str__(key)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import cast
 
 from decider.errors import SchemaError, TooLargeError
 from decider.questions.faults import hint, located, show, step
-from decider.questions.jsontext import check, utf8_bytes
+from decider.questions.jsontext import JsonValue, check, utf8_bytes
 from decider.questions.limits import DEFAULT_LIMITS, Limits
 from decider.questions.parse import parse_question
 from decider.questions.prompt import check_size
@@ -49,14 +50,17 @@ def make_request(
     model: str | None = None,
     error_rate: float | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    are_json: bool = False,
 ) -> Request:
     """Check and render a request. `state` is text, a mapping or a list; a question is typed, or a mapping of the wire.
+
+    `are_json`: the mappings are JSON that `jsontext` has checked.
 
     Raises SchemaError, QuestionError or TooLargeError, with the path inside the request.
     """
     return Request(
         state=render_state(state, limits),
-        questions=MappingProxyType(_questions(questions, limits)),
+        questions=MappingProxyType(_questions(questions, limits, are_json=are_json)),
         independent=_flag(independent),
         layout=None if layout is None else _layout(layout),
         model=None if model is None else _name(model),
@@ -90,16 +94,17 @@ def check_questions(questions: object, limits: Limits) -> Mapping[object, object
     return questions
 
 
-def _questions(questions: object, limits: Limits) -> dict[str, Question]:
+def _questions(questions: object, limits: Limits, *, are_json: bool) -> dict[str, Question]:
     checked: dict[str, Question] = {}
     for question_id, value in check_questions(questions, limits).items():
         if not isinstance(question_id, str):
             raise SchemaError(f"the question id {show(question_id)} is no string; ids are text", loc=("questions",))
         utf8_bytes(question_id, loc=("questions",))
         with located("questions", step(question_id)):
-            question = (
-                value if isinstance(value, (Choice, Score, Noul)) else parse_question(check(value, limits=limits))
-            )
+            if isinstance(value, (Choice, Score, Noul)):
+                question: Question = value
+            else:
+                question = parse_question(cast("JsonValue", value) if are_json else check(value, limits=limits))
             check_size(question, limits)
         checked[question_id] = question
     return checked

@@ -45,7 +45,7 @@ def parse_request(body: bytes | str | Mapping[str, object], limits: Limits) -> R
             raise SchemaError(f"{key} is null; give a value, or leave it out", loc=(key,))
     state, questions = request["state"], request["questions"]
     rendered = render_json(state, limits) if isinstance(state, (dict, list)) else state
-    return make_request(rendered, cast("dict[str, Any]", questions), **options, limits=limits)
+    return make_request(rendered, cast("dict[str, Any]", questions), **options, limits=limits, are_json=True)
 
 
 def parse_plain(

@@ -16,6 +16,10 @@ CHARACTERS_PER_TOKEN = 4
 """Of English text, about; what counts later is the true number."""
 QUESTION_TOKENS = 32
 """What a question adds to a request, about."""
+WEIGHT = 0.05
+"""Of the newest request in the mean error of those guesses."""
+MOST_RATIO = 4.0
+"""What one request can say of the others: its questions may be long, or of ten rows each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,23 @@ class QueueLimits:
             )
 
 
-def estimate_tokens(request: Request) -> int:
-    """About how many tokens a request has, without reading its text."""
+@dataclass(slots=True)
+class Estimate:
+    """About how many tokens requests have, without reading their text: a guess, and how far off it was lately."""
+
+    ratio: float = 1.0
+    """Mean of true tokens over guessed ones: near 1 for English, 2 for JSON, more for other scripts."""
+
+    def of(self, request: Request) -> int:
+        """Tokens, at least 1."""
+        return max(1, round(self.ratio * _guess(request)))
+
+    def learn(self, request: Request, n_tokens: int) -> None:
+        """`request` was read and has `n_tokens`."""
+        self.ratio += WEIGHT * (min(MOST_RATIO, n_tokens / _guess(request)) - self.ratio)
+
+
+def _guess(request: Request) -> int:
     return len(request.state) // CHARACTERS_PER_TOKEN + QUESTION_TOKENS * len(request.questions)
 
 

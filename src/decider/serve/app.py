@@ -67,7 +67,7 @@ def create_app(scheduler: Scheduler, config: ServeConfig, *, metrics: Metrics, l
             *(Route(one.path, one, methods=["GET"]) for one in told),
             *page_routes(described),
         ],
-        middleware=[Middleware(Guard, config=config, metrics=metrics, log=log, held=Held())],
+        middleware=[Middleware(Guard, config=config, metrics=metrics, log=log, held=Held(config.max_held_bytes))],
         exception_handlers={HTTPException: _refuse},
     )
     app.router.redirect_slashes = False

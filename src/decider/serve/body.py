@@ -17,8 +17,6 @@ from decider.errors import OverloadError, TooLargeError
 from decider.serve.encoding import encoding_of
 from decider.serve.refusal import ClientLeftError, Refusal
 
-MAX_HELD_BYTES = 256 * 2**20
-"""The most bytes of all bodies that are being read, parsed or answered at once."""
 MAX_DISCARDED_BYTES = 64 * 2**20
 """The most of a refused body that is read and dropped; a sender of more is cut off."""
 RETRY_HELD_S = 0.5
@@ -28,9 +26,9 @@ T = TypeVar("T")
 
 
 class Held:
-    """Bytes of bodies in memory, of all connections; they are taken as they come in, and given back at once."""
+    """Bytes of bodies in memory, of all connections, at most `limit`; taken as they come in, given back together."""
 
-    def __init__(self, limit: int = MAX_HELD_BYTES) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
         self.n_bytes = 0
 
@@ -38,7 +36,8 @@ class Held:
         """Raises OverloadError where that would be more than the limit."""
         if self.n_bytes + n_bytes > self._limit:
             raise OverloadError(
-                f"requests in flight hold {self.n_bytes:,} of {self._limit:,} bytes; send this one again later",
+                f"requests in flight hold {self.n_bytes:,} of {self._limit:,} bytes (max_held_bytes); send this one "
+                "again later",
                 retry_after_s=RETRY_HELD_S,
             )
         self.n_bytes += n_bytes

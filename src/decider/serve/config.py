@@ -37,6 +37,8 @@ class ServeConfig:
     """The most bytes of a body as it is sent. Parsing one this large stops everyone else's for about 10 ms."""
     max_decompressed_bytes: int = 4 * 2**20
     """The most bytes of a body's JSON, after decompression."""
+    max_held_bytes: int = 256 * 2**20
+    """The most bytes of all bodies that are being read, parsed or answered at once; more get `overload_status`."""
     max_state_bytes: int = Limits().max_state_bytes
     max_question_bytes: int = Limits().max_question_bytes
     max_json_depth: int = Limits.HARD_DEPTH
@@ -88,6 +90,12 @@ class ServeConfig:
                 f"max_request_tokens is {self.max_request_tokens}, over max_queued_tokens, {self.max_queued_tokens}; "
                 "such a request could never be admitted: lower the first or raise the second"
             )
+        one_body = self.max_body_bytes + self.max_decompressed_bytes
+        if self.max_held_bytes < one_body:
+            raise ConfigError(
+                f"max_held_bytes is {self.max_held_bytes}, under max_body_bytes and max_decompressed_bytes together, "
+                f"{one_body}; a request of that size could never be read: raise the first or lower one of the others"
+            )
         limits = Limits(
             max_body_bytes=self.max_decompressed_bytes,
             max_state_bytes=self.max_state_bytes,
@@ -109,10 +117,11 @@ class ServeConfig:
 MAX_SECONDS = 86_400
 SERVE_TYPES: Mapping[str, type] = {
     "host": str, "port": int, KEYS_FILE: str, "max_connections": int, "max_body_bytes": int,
-    "max_decompressed_bytes": int, "max_state_bytes": int, "max_question_bytes": int, "max_json_depth": int,
-    "max_questions": int, "max_row_tokens": int, "max_request_tokens": int, "max_queued_requests": int,
-    "max_queued_rows": int, "max_queued_tokens": int, "pack_tokens": int, "deadline_s": float, "read_timeout_s": float,
-    "keep_alive_s": float, "drain_s": float, "overload_status": int, "prepare_threads": int, "log_content": bool,
+    "max_decompressed_bytes": int, "max_held_bytes": int, "max_state_bytes": int, "max_question_bytes": int,
+    "max_json_depth": int, "max_questions": int, "max_row_tokens": int, "max_request_tokens": int,
+    "max_queued_requests": int, "max_queued_rows": int, "max_queued_tokens": int, "pack_tokens": int,
+    "deadline_s": float, "read_timeout_s": float, "keep_alive_s": float, "drain_s": float, "overload_status": int,
+    "prepare_threads": int, "log_content": bool,
 }  # fmt: skip
 
 

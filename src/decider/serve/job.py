@@ -61,6 +61,13 @@ class Work:
         most = room_tokens - len(self.prepared.rows[start].ids) + self._sums[start + 1]
         return max(start, bisect_right(self._sums, most) - 1)
 
+    def is_wasteful(self, stop: int) -> bool:
+        """Whether the rows up to `stop` cost less than what the next pack would run again to go on from there."""
+        if stop == self.n_rows:
+            return False
+        row = self.prepared.rows[stop]
+        return 2 * (len(row.ids) - self.prepared.added_tokens[stop]) > self.cost(self.next, stop)
+
     @property
     def left_tokens(self) -> int:
         """What the rows that no pack has taken cost."""

@@ -197,4 +197,4 @@ def _answer(asked: _Asked, answer: Answer) -> dict[str, object]:
     }
 
 
-SET = "x_prediction_set"
+SET = "x_set"

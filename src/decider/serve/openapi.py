@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from decider.serve.config import ServeConfig
+from decider.serve.openapi_examples import Example, examples
 from decider.serve.openapi_schemas import schemas
 from decider.version import VERSION
 
@@ -44,23 +45,36 @@ _OF_KEYS = ("401", "403")
 def openapi(config: ServeConfig, name: str) -> Json:
     """The description, for the limits of `config` and the served model `name`."""
     keyed = bool(config.api_keys)
+    shown = examples(name)
     document: Json = {
         "openapi": "3.1.0",
         "info": {"title": "decider", "version": VERSION, "summary": f"Serves {name}.", "description": _ABOUT},
         "paths": {
             "/v1/systemone": {
                 "post": _asks(
-                    "systemOne", "Answer typed questions about a state", "SystemOneRequest", "SystemOneResponse", keyed
+                    "systemOne",
+                    "Answer typed questions about a state",
+                    ("SystemOneRequest", "SystemOneResponse"),
+                    shown["/v1/systemone"],
+                    keyed,
                 )
             },
             "/v1/decisions": {
                 "post": _asks(
-                    "decisions", "The same in the OpenAI Decisions shape", "DecisionsRequest", "Decision", keyed
+                    "decisions",
+                    "The same in the OpenAI Decisions shape",
+                    ("DecisionsRequest", "Decision"),
+                    shown["/v1/decisions"],
+                    keyed,
                 )
             },
             "/decide": {
                 "post": _asks(
-                    "decide", "The same in a plain form: all questions in one row", "PlainRequest", "Answers", keyed
+                    "decide",
+                    "The same in a plain form: all questions in one row",
+                    ("PlainRequest", "Answers"),
+                    shown["/decide"],
+                    keyed,
                 )
             },
             "/v1/models": {"get": _tells("models", "List the models served", "Models", keyed)},
@@ -79,7 +93,9 @@ def openapi(config: ServeConfig, name: str) -> Json:
     return document
 
 
-def _asks(operation: str, summary: str, request: str, response: str, keyed: bool) -> Json:
+def _asks(operation: str, summary: str, bodies: tuple[str, str], example: Example, keyed: bool) -> Json:
+    """`bodies` are the schemas of request and answer."""
+    request, response = bodies
     return {
         "operationId": operation,
         "summary": summary,
@@ -93,8 +109,8 @@ def _asks(operation: str, summary: str, request: str, response: str, keyed: bool
                 "schema": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
             }
         ],
-        "requestBody": {"required": True, "content": _json(request)},
-        "responses": _responses(response, _OF_ASKING, keyed),
+        "requestBody": {"required": True, "content": _json(request, example.request)},
+        "responses": _responses(response, _OF_ASKING, keyed, example.response),
         **_security(keyed),
     }
 
@@ -117,10 +133,10 @@ def _metrics(keyed: bool) -> Json:
     return described
 
 
-def _responses(response: str, errors: Sequence[str], keyed: bool) -> Json:
+def _responses(response: str, errors: Sequence[str], keyed: bool, example: object = None) -> Json:
     statuses = sorted((*errors, *(_OF_KEYS if keyed else ())))
     headers = {"x-typesafe-request-id": {"schema": {"type": "string"}}}
-    found: Json = {"200": {"description": "The answer.", "headers": headers, "content": _json(response)}}
+    found: Json = {"200": {"description": "The answer.", "headers": headers, "content": _json(response, example)}}
     for status in statuses:
         text, schema = _ERRORS[status]
         found[status] = {"description": text, "headers": headers, "content": _json(schema)}
@@ -131,5 +147,6 @@ def _security(keyed: bool) -> Json:
     return {"security": [{"key": []}]} if keyed else {}
 
 
-def _json(schema: str) -> Json:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+def _json(schema: str, example: object = None) -> Json:
+    shown = {} if example is None else {"example": example}
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}, **shown}}

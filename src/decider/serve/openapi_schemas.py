@@ -247,7 +247,7 @@ def _answer(properties: Json) -> Json:
     ours: Json = {"x_p_max": _SHARE, "x_certainty": _SHARE, "x_truncated": {"type": "boolean"}}
     selective: Json = {
         "x_error_rate": _SHARE,
-        "x_prediction_set": {"type": "array", "items": {"type": ["string", "integer", "boolean"]}},
+        "x_set": {"type": "array", "items": {"type": ["string", "integer", "boolean"]}},
         "x_abstain": {"type": "boolean"},
     }
     return _closed({**properties, **ours, **selective}, (*properties, *ours))

@@ -1,8 +1,8 @@
 """How fast the engine is, from the packs that it ran: when one is overdue, and how long a queue takes.
 
-It refuses to know clocks and queues. Trap: the two uses want opposite errors. An engine that is called dead too early
-costs answers, so a pack's time is predicted high; a queue that is called full too early costs answers as well, so the
-time of waiting is predicted low.
+It refuses to know clocks and queues. Trap: the two uses want different numbers. An engine that is called dead too early
+costs answers, so a pack's time is predicted high. A queue that is thought shorter than it is serves everyone just as
+his deadline passes, one that is thought longer turns callers away; so the time of waiting is a mean, of full packs.
 """
 
 from __future__ import annotations
@@ -17,30 +17,33 @@ FIRST_PACK_S = 20.0
 """Before anything was measured: a first forward loads code, lays out weights and compiles kernels."""
 FIRST_TOKEN_S = 0.02
 """Before anything was measured: 2 billion parameters in float32 take about this on one old core."""
-FORGET = 1.01
-"""By how much a pack makes the best throughput seen before it count for less."""
+FULL_SHARE = 0.5
+"""A pack counts as full from this share of its budget on."""
 
 
 @dataclass(slots=True)
 class Pace:
     """Running estimates; one thread writes."""
 
+    pack_tokens: int
+    """The budget of a pack."""
     pack_s: float | None = None
     """Mean seconds of a pack; None before the first."""
     token_s: float = 0.0
     """Mean of a pack's seconds a token."""
     longest_row_tokens: int = 0
-    best_token_s: float = 0.0
-    """Seconds a token of full packs, about: the least that was seen lately."""
+    full_token_s: float = 0.0
+    """Mean of the seconds a token of full packs, or the least of others where that is less: a queue makes full ones."""
 
     def learn(self, n_tokens: int, longest_row_tokens: int, run_s: float) -> None:
         """A pack of `n_tokens` took `run_s`."""
         token_s = run_s / n_tokens
         if self.pack_s is None:
-            self.token_s, self.best_token_s, self.pack_s = token_s, token_s, run_s
+            self.token_s, self.full_token_s, self.pack_s = token_s, token_s, run_s
         else:
             self.token_s += WEIGHT * (token_s - self.token_s)
-            self.best_token_s = min(token_s, self.best_token_s * FORGET)
+            if token_s < self.full_token_s or n_tokens >= FULL_SHARE * self.pack_tokens:
+                self.full_token_s += WEIGHT * (token_s - self.full_token_s)
             self.pack_s += WEIGHT * (run_s - self.pack_s)
         self.longest_row_tokens = max(self.longest_row_tokens, longest_row_tokens)
 
@@ -60,5 +63,5 @@ class Pace:
         return max(MIN_LIMIT_S, LIMIT_FACTOR * self.predict_s(n_tokens, longest_row_tokens))
 
     def wait_s(self, n_tokens: int) -> float:
-        """Seconds that so many queued tokens take, rather too few; 0 before the first pack."""
-        return n_tokens * self.best_token_s
+        """Seconds that so many queued tokens take, in full packs; 0 before the first pack."""
+        return n_tokens * self.full_token_s

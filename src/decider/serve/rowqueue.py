@@ -3,9 +3,10 @@
 It refuses to know the engine, deadlines and admission. Trap: a pack that was chosen is not yet paid for: until it is
 taken, requests that left are struck from it, and a newcomer may push aside what a larger request has claimed.
 
-Turns: requests stand in a ring. A pack begins with the first of them, gives each a fair share of its tokens in turn, at
-least a row, and what is left to the first who can use it. Whoever was served goes to the end; whoever was not keeps his
-place, so that he is first soon.
+Turns: requests stand in a ring. A pack begins with the first of them, who may have half of it, gives each a fair share
+of its tokens in turn, at least a row, and what is left to the first who can use it. Whoever was served goes to the end;
+whoever was not keeps his place, so that he is first soon. A long state runs again in every pack that holds rows of its
+request; so a share that would be spent on that is not given, and such a request gets in whole, or when it is first.
 """
 
 from __future__ import annotations
@@ -91,9 +92,20 @@ class RowQueue:
         return Pack(taken, sum(claim.stop - claim.start for claim in taken), n_tokens)
 
     def ahead_tokens(self, tokens: int) -> int:
-        """About how many tokens run before a newcomer of `tokens` is through: of each who waits, no more than those."""
+        """About how many tokens run before a newcomer of `tokens` is through.
+
+        One that fits into a fair share is let into the next packs, and waits for no more than its own size of each who
+        is there. A larger one comes after all who fit into a pack, and takes turns with those who do not.
+        """
         with self._changed:
-            return sum(min(work.left_tokens, tokens) for work in self._ring.values())
+            is_small = tokens <= self._pack_tokens // (len(self._ring) + 1)
+            lefts = (work.left_tokens for work in self._ring.values())
+            return sum(left if left <= self._pack_tokens and not is_small else min(left, tokens) for left in lefts)
+
+    def has_begun(self, work: Work) -> bool:
+        """Whether a pack has taken rows of it."""
+        with self._changed:
+            return work.next > 0
 
     def clear(self) -> None:
         """Strike everything."""
@@ -111,27 +123,49 @@ class RowQueue:
     def _plan(self) -> None:
         began = time.perf_counter()
         share = self._pack_tokens // max(1, len(self._ring))
+        first, work = next(iter(self._ring.items()))
+        if first not in self._claims:
+            self._claim(first, work, max(share, self._pack_tokens // 2), any_part=True)
+        if self._fill(share, whole=False):
+            if first in self._claims:
+                self._extend(self._claims[first])
+            self._fill(self._pack_tokens, whole=True)
+        for claim in self._claims.values():
+            self._extend(claim)
+        self._is_planned = True
+        self._planned(time.perf_counter() - began)
+
+    def _fill(self, share: int, *, whole: bool) -> bool:
+        """Give `share` tokens to each in turn who has none; `whole`: all of it or nothing. Whether there was a miss."""
         misses = 0
         for job, work in self._ring.items():
             room = self._pack_tokens - self._claimed_tokens
             if room <= 0 or misses == MAX_MISSES:
                 break
-            if job not in self._claims and not self._claim(job, work, min(share, room)):
+            if job not in self._claims and not self._claim(job, work, min(share, room), all_of_it=whole):
                 misses += 1
-        for claim in self._claims.values():
-            room = self._pack_tokens - self._claimed_tokens
-            if room <= 0:
-                break
-            self._set_stop(claim, max(claim.stop, claim.work.fit(claim.start, claim.tokens + room)))
-        self._is_planned = True
-        self._planned(time.perf_counter() - began)
+        return misses > 0
 
-    def _claim(self, job: Job, work: Work, share: int) -> bool:
-        """Give `share` tokens to a request, at least a row, if one fits."""
+    def _extend(self, claim: Claim) -> None:
+        """Give what is left of the pack to a request, as far as it can use it."""
+        room = self._pack_tokens - self._claimed_tokens
+        if room > 0:
+            self._set_stop(claim, max(claim.stop, claim.work.fit(claim.start, claim.tokens + room)))
+
+    def _claim(self, job: Job, work: Work, share: int, *, any_part: bool = False, all_of_it: bool = False) -> bool:
+        """Give `share` tokens to a request, at least a row, if one fits.
+
+        None is given beside others if that is mostly a state which its next part would run again, unless `any_part`
+        will do; nor one that is not `all_of_it`, where that is asked for.
+        """
         first = work.cost(work.next, work.next + 1)
         if self._claims and first > self._pack_tokens - self._claimed_tokens:
             return False
         stop = max(work.next + 1, work.fit(work.next, share))
+        if all_of_it and stop < work.n_rows:
+            return False
+        if self._claims and not any_part and work.is_wasteful(stop):
+            return False
         claim = Claim(job, work, work.next, stop, work.cost(work.next, stop))
         self._claims[job] = claim
         self._claimed_tokens += claim.tokens
@@ -142,13 +176,15 @@ class RowQueue:
         share = self._pack_tokens // (len(self._claims) + 1)
         room = self._pack_tokens - self._claimed_tokens
         first = work.cost(work.next, work.next + 1)
-        wanted = work.cost(work.next, max(work.next + 1, work.fit(work.next, share)))
+        part = max(work.next + 1, work.fit(work.next, share))
+        wanted = work.cost(work.next, part)
         if wanted > room and self._claims:
             largest = max(self._claims.values(), key=_tokens)
             stop = largest.work.fit(largest.start, max(share, largest.tokens - (wanted - room)))
-            if largest.start < stop < largest.stop and largest.tokens - largest.work.cost(largest.start, stop) >= (
-                first - room
-            ):
+            freed = (
+                largest.tokens - largest.work.cost(largest.start, stop) if largest.start < stop < largest.stop else 0
+            )
+            if freed and freed >= first - room and not work.is_wasteful(part):
                 self._set_stop(largest, stop)
             elif first > room and len(self._claims) == 1 and largest.start > 0 and not largest.work.displaced:
                 # Long rows of a request that was served just now: they come right after, and are not put off twice.
@@ -156,8 +192,8 @@ class RowQueue:
                 self._claimed_tokens -= self._claims.pop(largest.job).tokens
                 self._is_planned = False
         room = self._pack_tokens - self._claimed_tokens
-        if room > 0 or not self._claims:
-            self._claim(job, work, min(share, room))
+        if (room > 0 or not self._claims) and not self._claim(job, work, min(share, room)):
+            self._claim(job, work, room, all_of_it=True)
         if not self._is_planned:
             self._plan()
 

@@ -19,21 +19,19 @@ from typing import TypeVar, cast
 from decider.errors import EngineError, InputError, OverloadError
 from decider.questions.answered import Answers
 from decider.questions.request import Request
-from decider.serve.admission import NOTHING, Admission, Held, QueueLimits, estimate_tokens
+from decider.serve.admission import NOTHING, Admission, Estimate, Held, QueueLimits
 from decider.serve.brain import Brain, Prepared, RowScores
 from decider.serve.job import Job, Timed, Work
 from decider.serve.loop import EngineLoop, Finished
 from decider.serve.observer import SILENT, Health, Load, Observer
 from decider.serve.pace import Pace
+from decider.serve.patience import PATIENCE, Patience
 from decider.serve.rowqueue import RowQueue
 from decider.serve.small import INLINE_ROWS, is_small
 from decider.serve.watchdog import Watchdog
 
 __all__ = ["SILENT", "Health", "Load", "Observer", "QueueLimits", "Scheduler", "Timed"]
 
-PATIENCE = 0.8
-"""A request is refused at once where the queue alone would take this much of its deadline."""
-MIN_RETRY_S, MAX_RETRY_S = 1.0, 30.0
 STOP_S = 5.0
 """How long `stop` waits for the pack that runs."""
 
@@ -67,7 +65,10 @@ class Scheduler:
         self._observer = observer
         self._clock = clock
         self._admission = Admission(limits)
-        self._pace = Pace()
+        self._pace = Pace(limits.pack_tokens)
+        self._estimate = Estimate()
+        self._unread_tokens = 0
+        """Of requests that are being tokenised, by estimate."""
         self._queue = RowQueue(limits.pack_tokens, observer.planned)
         self._pool = ThreadPoolExecutor(limits.prepare_threads, "decider-prepare")
         self._engine = EngineLoop(
@@ -80,6 +81,7 @@ class Scheduler:
             finished=self._finished,
             over=self._over,
         )
+        self._patience = Patience(self._pace, self._queue, self._engine, clock)
         self._watchdog = Watchdog(self._engine, clock, stalled=self._stalled, moves=self._moves, over=self._over)
         self._live: set[Job] = set()
         self._emptied: asyncio.Event | None = None
@@ -172,13 +174,13 @@ class Scheduler:
         # First in, then the look at the flags: whoever sets one fails all that are in.
         self._live.add(job)
         try:
-            self._admit(job, deadline_s)
+            self._admit(job)
         except (EngineError, OverloadError):
             self._live.discard(job)
             self._refused += 1
             raise
         if deadline_s is not None:
-            job.timer = loop.call_later(deadline_s, self._expire, job)
+            job.timer = loop.call_later(PATIENCE * deadline_s, self._look, job)
         self._step(job, partial(self._prepare, job))
         return job
 
@@ -197,26 +199,32 @@ class Scheduler:
             kinds = ((InputError, "input"), (OverloadError, "full"), (Exception, "fault"))
             self._settle(job, error, next(reason for kind, reason in kinds if isinstance(error, kind)))
 
-    def _admit(self, job: Job, deadline_s: float | None) -> None:
+    def _admit(self, job: Job) -> None:
         reason = self._why_not_ready()
         if reason is not None:
             raise EngineError(f"no request is taken now: {reason}; try again, or elsewhere")
-        tokens = min(estimate_tokens(job.request), self._limits.max_request_tokens)
+        tokens = min(self._estimate.of(job.request), self._limits.max_request_tokens)
         if not self._admission.has_room(NOTHING, Held(1, 0, tokens)):
             raise self._overload("the queue is full")
-        if deadline_s is not None:
-            patience_s = PATIENCE * deadline_s
-            # Exact only where it may matter: a large request ahead takes turns with a small one.
-            if deadline_s <= 0 or (
-                self._pace.wait_s(self._admission.tokens) > patience_s
-                and self._pace.wait_s(self._queue.ahead_tokens(tokens)) > patience_s
-            ):
-                raise self._overload(f"the queue is longer than the deadline of {deadline_s:.3g} s")
+        self._check_patience(job, tokens)
         self._hold(job, Held(1, 0, tokens))
         self._admitted += 1
 
+    def _check_patience(self, job: Job, tokens: int) -> None:
+        """Raises OverloadError where a request of `tokens` that comes now would not be through in time."""
+        if job.deadline_s is None:
+            return
+        left_s = job.deadline_s - self._clock()
+        others = self._admission.tokens - job.held.tokens
+        # What is being read when this one is read comes after it.
+        unread = self._unread_tokens if job.held == NOTHING else 0
+        if not self._patience.allows(tokens, left_s, others_tokens=others, unread_tokens=unread):
+            raise self._overload(f"the queue is longer than the deadline, {max(0.0, left_s):.3g} s from now")
+
     def _hold(self, job: Job, held: Held) -> None:
         self._admission.change(job.held, held)
+        if job.work is None:
+            self._unread_tokens += held.tokens - job.held.tokens
         job.held = held
 
     def _in_pool(self, job: Job, work: Callable[[], Result], then: Callable[[Job, Result], None]) -> Future[Result]:
@@ -237,13 +245,16 @@ class Scheduler:
 
     def _enqueue(self, job: Job, prepared: Prepared) -> None:
         n_rows = len(prepared.rows)
+        self._estimate.learn(job.request, prepared.n_tokens)
         self._limits.check(max((len(row.ids) for row in prepared.rows), default=0), n_rows, prepared.n_tokens)
         held = Held(1, n_rows, prepared.n_tokens)
         if not self._admission.has_room(job.held, held):
             raise self._overload("the queue is full")
+        self._check_patience(job, prepared.n_tokens)
+        self._hold(job, NOTHING)
+        job.work = Work(prepared)
         self._hold(job, held)
         job.queued_s = self._clock()
-        job.work = Work(prepared)
         job.scores = [None] * n_rows
         job.n_unscored = n_rows
         if n_rows:
@@ -290,9 +301,19 @@ class Scheduler:
         )
         self._settle(job, timed, "")
 
+    def _look(self, job: Job) -> None:
+        """Give it up at its deadline, and where it still waits when no pack could be through with it in time."""
+        assert job.deadline_s is not None
+        left_s = job.deadline_s - self._clock()
+        waits = job.work is not None and not self._queue.has_begun(job.work)
+        needed_s = self._pace.wait_s(job.held.tokens) if waits else 0.0
+        if left_s > needed_s:
+            job.timer = job.loop.call_later(left_s - needed_s, self._look, job)
+        else:
+            self._expire(job)
+
     def _expire(self, job: Job) -> None:
-        if not job.done:
-            self._settle(job, self._overload("the deadline passed before the answer was there"), "deadline")
+        self._settle(job, self._overload("the deadline passed before the answer was there"), "deadline")
 
     def _settle(self, job: Job, outcome: Timed | BaseException | None, reason: str) -> None:
         """The one end of every admitted request. None: its caller is gone."""
@@ -364,5 +385,5 @@ class Scheduler:
         return None if self._engine.is_alive else "the engine's thread is gone"
 
     def _overload(self, message: str) -> OverloadError:
-        retry_s = min(MAX_RETRY_S, max(MIN_RETRY_S, self._pace.wait_s(self._admission.tokens)))
+        retry_s = self._patience.retry_s(self._admission.tokens)
         return OverloadError(f"{message}; try again in {retry_s:.0f} s", retry_after_s=retry_s)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decider.errors import QuestionError
 from decider.questions.faults import step
 from decider.questions.prompt import Prompt
+from decider.tokens.bounded import encode_within
 from decider.tokens.chat import ChatFrame
 from decider.tokens.labels import LabelTable
 from decider.tokens.layout import Layout
@@ -46,11 +47,13 @@ class Drafter:
     tokenizer: Tokenizer
     labels: LabelTable
     chat: ChatFrame | None
+    max_positions: int
 
     def draft(self, asked: Mapping[str, Prompt], layout: Layout) -> Draft:
         """One row that asks all of `asked`, in order.
 
-        Raises QuestionError for a chat layout without a chat frame, or for more options than there are labels.
+        Raises QuestionError for a chat layout without a chat frame, or for more options than there are labels. A row of
+        more than `max_positions` may lack its end.
         """
         frame = self._frame(layout)
         for name, prompt in asked.items():
@@ -95,6 +98,9 @@ class Drafter:
         ends: list[int] = []
         for pieces in groups:
             for piece in pieces:
-                ids += self.tokenizer.encode(piece) if isinstance(piece, str) else (self.labels.ids[piece],)
+                if isinstance(piece, int):
+                    ids.append(self.labels.ids[piece])
+                elif len(ids) <= self.max_positions:
+                    ids += encode_within(self.tokenizer, piece, self.max_positions)
             ends.append(len(ids) - 1)
         return tuple(ids), tuple(ends)

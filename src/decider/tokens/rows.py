@@ -19,6 +19,7 @@ from decider.questions.faults import step
 from decider.questions.prompt import Prompt, level_prompts, prompt
 from decider.questions.request import Request
 from decider.questions.types import Choice, Question, Score
+from decider.tokens.bounded import encode_within
 from decider.tokens.chat import ChatFrame
 from decider.tokens.config import CONFIG_NAME, DeciderConfig
 from decider.tokens.drafts import Draft, Drafter
@@ -29,6 +30,8 @@ from decider.tokens.tokenizer import Tokenizer
 
 ID_BYTES = 8
 """Bytes of a token id in `Row.id_bytes`."""
+MAX_TOKENS_OF_ROWS = 2**24
+"""Of one request, each row counted with its whole state, since each holds a copy: 16 bytes a token, 256 MiB in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,8 @@ class RowBuilder:
         more than the positions leave beside the question's longest row; each independent question has its own.
 
         Raises QuestionError for a layout this model cannot answer in, or for more options than it has labels;
-        TooLargeError for a state over its cap, or for a question that leaves no position for a state.
+        TooLargeError for a state over its cap, for a question that leaves no position for a state, or for rows of more
+        than `MAX_TOKENS_OF_ROWS` together.
         """
         self._check_schema_first(layout)
         groups = self._drafts(request, layout)
@@ -118,9 +122,12 @@ class RowBuilder:
         truncated: set[str] = set()
         state: list[int] = []
         if groups:
-            state = self.tokenizer.encode(request.state if layout.schema_first else CONTEXT + request.state)
-        for drafts in groups:
-            kept = state[: self._cap(drafts, len(state), truncate=truncate)]
+            text = request.state if layout.schema_first else CONTEXT + request.state
+            state = encode_within(self.tokenizer, text, min(self.max_state_tokens, self.max_positions))
+        caps = [self._cap(drafts, len(state), truncate=truncate) for drafts in groups]
+        _check_total(groups, [min(cap, len(state)) for cap in caps])
+        for drafts, cap in zip(groups, caps, strict=True):
+            kept = state[:cap]
             for draft in drafts:
                 for index, name in enumerate(draft.names):
                     places[name].append(Slot(len(rows), index))
@@ -141,12 +148,18 @@ class RowBuilder:
 
     def _drafts(self, request: Request, layout: Layout) -> list[list[Draft]]:
         """The rows to come, in order. Those of one inner list see the same state; no inner list is empty."""
-        drafter = Drafter(self.tokenizer, self.labels, self.chat)
+        drafter = Drafter(self.tokenizer, self.labels, self.chat, self.max_positions)
+
+        def draft(asked: Mapping[str, Prompt]) -> Draft:
+            drafted = drafter.draft(asked, layout)
+            self._check_room(drafted)
+            return drafted
+
         if not request.independent:
             joint = {name: self._prompt(question) for name, question in request.questions.items()}
-            return [[drafter.draft(joint, layout)]]
+            return [[draft(joint)]]
         own_rows = ((name, self._own_rows(question)) for name, question in request.questions.items())
-        return [[drafter.draft({name: asked}, layout) for asked in prompts] for name, prompts in own_rows if prompts]
+        return [[draft({name: asked}) for asked in prompts] for name, prompts in own_rows if prompts]
 
     def _own_rows(self, question: Question) -> tuple[Prompt, ...]:
         """The prompts of an independent question, one a row."""
@@ -161,28 +174,41 @@ class RowBuilder:
     def _prompt(self, question: Question) -> Prompt:
         return prompt(question, neutralize_none=self.config.neutralize_none)
 
+    def _check_room(self, draft: Draft) -> None:
+        if draft.tokens < self.max_positions:
+            return
+        names = tuple(map(step, draft.names))
+        raise TooLargeError(
+            f"without its state the row has at least {draft.tokens:,} tokens, which leaves none for the state in the "
+            f"model's maximum context length of {self.max_positions:,} tokens; shorten the text or offer fewer options",
+            loc=("questions", *names) if len(names) == 1 else ("questions",),
+        )
+
     def _cap(self, drafts: Sequence[Draft], state_tokens: int, *, truncate: bool) -> int:
         """How many state tokens the rows of `drafts` may hold."""
         longest = max(draft.tokens for draft in drafts)
         room = self.max_positions - longest
-        if room < 1:
-            names = tuple(map(step, drafts[0].names))
-            raise TooLargeError(
-                f"without its state the row has {longest:,} tokens, which leaves none for the state in the model's "
-                f"maximum context length of {self.max_positions:,} tokens; shorten the text or offer fewer options",
-                loc=("questions", *names) if len(names) == 1 else ("questions",),
-            )
         cap = min(self.max_state_tokens, room)
         if state_tokens > cap and not truncate:
             limit = (
                 "max_state_tokens" if cap < room else f"{self.max_positions:,} positions less {longest:,} of questions"
             )
             raise TooLargeError(
-                f"the state has {state_tokens:,} tokens, over the maximum context length of {cap:,} tokens ({limit}); "
-                "shorten it, or have it cut with truncate=True (--truncate)",
+                f"the state has at least {state_tokens:,} tokens, over the maximum context length of {cap:,} tokens "
+                f"({limit}); shorten it, or have it cut with truncate=True (--truncate)",
                 loc=("state",),
             )
         return cap
+
+
+def _check_total(groups: Sequence[Sequence[Draft]], state_tokens: Sequence[int]) -> None:
+    total = sum(draft.tokens + kept for drafts, kept in zip(groups, state_tokens, strict=True) for draft in drafts)
+    if total > MAX_TOKENS_OF_ROWS:
+        raise TooLargeError(
+            f"the rows of this request, each with its state, have {total:,} tokens, which are too many tokens for one "
+            f"request, at most {MAX_TOKENS_OF_ROWS:,}; ask fewer questions at once",
+            loc=("questions",),
+        )
 
 
 def _row(draft: Draft, state: Sequence[int]) -> Row:

@@ -115,7 +115,7 @@ def _changed(
     if draw.random() < augmentation.subset and len(options) > 2:
         others = [option for option in options if option is not right]
         options = [right, *draw.sample(others, draw.randint(1, len(others) - 1))]
-    if draw.random() < augmentation.abstain and not says_none:
+    if draw.random() < augmentation.abstain and not says_none and len(options) < DEFAULT_LIMITS.max_options:
         none: tuple[str, JsonValue] = (draw.choice(NONE_FITS), None)
         if len(options) > 2 and draw.random() < 0.5:
             options.remove(right)

@@ -16,6 +16,12 @@ from decider.train.loop import Outcome, duration
 from decider.train.recipe import Recipe
 from decider.version import VERSION
 
+ATTRIBUTION = "CC BY"
+"""How licences begin that ask for the authors to be named."""
+SHARE_ALIKE = "-SA"
+NEAR_CHANCE = 0.05
+"""A task whose accuracy is less than this above chance is named among the limits."""
+
 
 def write_card(
     path: Path,
@@ -33,11 +39,13 @@ def write_card(
     parts = [
         f"# A decider trained from {name}",
         "",
-        f"Trained by `decider train` {VERSION} to answer typed questions with probabilities, in one forward pass.",
+        f"Trained by `decider train` {VERSION} to answer typed questions with probabilities, in one forward pass. The "
+        f"base's weights have the SHA-256 `{facts['base_sha256']}`.",
         "",
         *_results(outcome, {item.task for item in items}),
         *((f"![Curves]({curves})", "") if curves is not None else ()),
-        *_data(items, facts, manifest),
+        *_data(items, facts, manifest or {}),
+        *_limits(recipe, outcome),
         *_recipe(recipe, facts, outcome),
         "## Use",
         "",
@@ -80,21 +88,62 @@ def _mean(before: Evaluation | None, best: Evaluation, field: str) -> str:
     return after if before is None else f"{getattr(before, field):.3f} → {after}"
 
 
-def _data(items: Sequence[LabelledItem], facts: Mapping[str, Any], manifest: Mapping[str, Any] | None) -> Iterator[str]:
+def _data(items: Sequence[LabelledItem], facts: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
     n_items, n_decisions = Counter[str](), Counter[str]()
     for item in items:
         n_items[item.task] += 1
         n_decisions[item.task] += len(item.gold)
-    told = manifest.get("tasks", {}) if manifest is not None else {}
+    licences = {task: _licence(_part(_part(manifest, "tasks"), task)) for task in sorted(n_items)}
     yield from ("## Training data", "")
     yield f"{len(items):,} items, {sum(n_decisions.values()):,} decisions; SHA-256 `{facts['data_sha256']}`."
     yield ""
     yield "| task | items | decisions | licence |"
     yield "|---|---|---|---|"
-    for task in sorted(n_items):
-        own = told.get(task, {}) if isinstance(told, Mapping) else {}
-        licence = own.get("licence", "not said") if isinstance(own, Mapping) else "not said"
-        yield f"| {_cell(task)} | {n_items[task]:,} | {n_decisions[task]:,} | {_cell(str(licence))} |"
+    for task, licence in licences.items():
+        yield f"| {_cell(task)} | {n_items[task]:,} | {n_decisions[task]:,} | {_cell(licence)} |"
+    yield ""
+    if credited := [f"{task} ({licence})" for task, licence in licences.items() if licence.startswith(ATTRIBUTION)]:
+        yield f"Whoever passes this model on names the authors of {', '.join(credited)}."
+        if any(SHARE_ALIKE in entry for entry in credited):
+            yield "Share-alike would apply to weights if they were an adaptation of the texts: that is yours to judge."
+        yield ""
+    if sources := manifest.get("sources"):
+        packages = [f"`{source['requirement']}` ({source['licence']})" for source in sources]
+        yield from (f"Out of the packages {', '.join(packages)}.", "")
+    held = {task: why for task, why in _part(manifest, "never_trained").items() if task not in n_items}
+    if held:
+        yield from ("## Never trained", "", "| task | why |", "|---|---|")
+        yield from (f"| {_cell(task)} | {_cell(str(why))} |" for task, why in held.items())
+        yield ""
+
+
+def _part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object called `name`; an empty one where a manifest of another maker has none."""
+    part = whole.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _licence(about: Mapping[str, Any]) -> str:
+    return "made by program" if about.get("programmatic") else str(about.get("licence", "not said"))
+
+
+def _limits(recipe: Recipe, outcome: Outcome) -> Iterator[str]:
+    yield from ("## Limits", "")
+    if outcome.best is None:
+        yield "- Nothing was measured: not how often it is right, and not how far its probabilities can be trusted."
+    else:
+        yield (
+            "- Figures are of held-out items of the tasks above, worded as those are. Of other tasks, wordings and "
+            "languages nothing was measured."
+        )
+        guessed = [task for task, own in outcome.best.tasks.items() if own.accuracy - own.chance < NEAR_CHANCE]
+        if guessed:
+            yield f"- Within {NEAR_CHANCE:.2f} of chance, or below it: {', '.join(map(_cell, guessed))}."
+    yield (
+        f"- States were cut at {recipe.max_state_tokens:,} tokens in training; longer ones are read, and nothing is "
+        "known of the answers."
+    )
+    yield "- It answers from the state and what its base knows; it looks nothing up, and every answer is an option."
     yield ""
 
 
@@ -117,7 +166,6 @@ def _recipe(recipe: Recipe, facts: Mapping[str, Any], outcome: Outcome) -> Itera
             yield f"| {key.replace('_', ' ')} | {value} |"
     yield f"| items per step | {facts['items_per_step']} |"
     yield f"| layout | {facts['layout']} |"
-    yield f"| weights of the base, SHA-256 | `{facts['base_sha256']}` |"
     yield ""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,6 +37,10 @@ SAMPLED_ITEMS = 512
 SPREAD = 1.8
 """How many standard deviations of a step's tokens are left free where packs have one size: few steps then need a pack
 more than they fill."""
+
+
+REPEATS = 2
+"""How often an item is asked in one pass at most. A small set that is asked twenty times is learned by heart."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,11 +92,14 @@ class Kitchen:
     def step(self, number: int) -> StepBatch:
         """Step `number`, from 0."""
         epoch, place = divmod(number, self.steps_per_epoch)
-        order = epoch_order([item.task for item in self.items], self.balance, seed=self.seed, epoch=epoch)
-        chosen = order[place * self.items_per_step : (place + 1) * self.items_per_step]
+        chosen = self.order(epoch)[place * self.items_per_step : (place + 1) * self.items_per_step]
         examples = [self.example(int(index), epoch) for index in chosen]
         found = [example for example in examples if example is not None]
         return batch_of(found, self.limits, self.n_taps, n_refused=len(examples) - len(found), by_blocks=self.by_blocks)
+
+    def order(self, epoch: int) -> IntTable:
+        """The items of pass `epoch`, by their places."""
+        return epoch_order([item.task for item in self.items], self.balance, seed=self.seed, epoch=epoch)
 
     def example(self, index: int, epoch: int) -> Example | None:
         """Item `index` as it is asked in pass `epoch`; None for one that the model cannot take."""
@@ -115,20 +121,33 @@ class Kitchen:
 def epoch_order(tasks: Sequence[str], balance: float, *, seed: int, epoch: int) -> IntTable:
     """The places of an epoch's items, about as many as there are `tasks` (one an item).
 
-    A task whose share is more than its items has each of them as often as it takes, and some once more.
+    A task whose share is more than its items has them again, at most `REPEATS` times; beyond, the others share the
+    rest. No item of a task comes twice more than another of it.
     """
     draw = np.random.default_rng([seed, epoch])
     if balance == 1.0:
         return draw.permutation(len(tasks))
     _, codes, counts = np.unique(np.array(tasks), return_inverse=True, return_counts=True)
-    shares = counts**balance
-    wanted = np.maximum(1, np.round(shares * len(tasks) / shares.sum())).astype(np.int64)
     chosen = []
-    for code, (n_own, n_wanted) in enumerate(zip(counts.tolist(), wanted.tolist(), strict=True)):
+    for code, (n_own, n_wanted) in enumerate(zip(counts.tolist(), _shares(counts, balance), strict=True)):
         own = np.flatnonzero(codes == code)
         often, rest = divmod(n_wanted, n_own)
         chosen += [np.tile(own, often), draw.permutation(own)[:rest]]
     return draw.permutation(np.concatenate(chosen))
+
+
+def _shares(counts: IntTable, balance: float) -> list[int]:
+    """How many items of each task an epoch has, of `counts` items."""
+    shares = counts.astype(np.float64) ** balance
+    most = REPEATS * counts.astype(np.float64)
+    capped = np.zeros(len(counts), np.bool_)
+    while True:
+        free = shares[~capped].sum()
+        wanted = np.where(capped, most, shares * (counts.sum() - most[capped].sum()) / free)
+        beyond = ~capped & (wanted > most)
+        if not beyond.any():
+            return [max(1, round(each)) for each in wanted.tolist()]
+        capped |= beyond
 
 
 def batch_of(
@@ -167,9 +186,7 @@ def items_per_step(kitchen: Kitchen, tokens: int) -> int:
 
     Packs of one size keep some room, `SPREAD`. Raises ConfigError if no item can be taken.
     """
-    sample = random.Random(f"{kitchen.seed} sample").sample(
-        range(len(kitchen.items)), min(SAMPLED_ITEMS, len(kitchen.items))
-    )
+    sample = kitchen.order(0)[:SAMPLED_ITEMS].tolist()
     found = [example for index in sample if (example := kitchen.example(index, 0)) is not None]
     if not any(example.rows for example in found):
         fault = _fault(kitchen, sample)
@@ -183,7 +200,7 @@ def items_per_step(kitchen: Kitchen, tokens: int) -> int:
         tokens = int(tokens / (1 + SPREAD * deviation))
     exact = PackLimits(kitchen.limits.max_tokens, kitchen.limits.max_sequences, kitchen.limits.max_slots)
     # In portions of a step's size, as the more there are the more they share.
-    portion = max(1, min(len(found), round(tokens / lengths.mean())))
+    portion = max(1, min(len(found), round(tokens / float(lengths.mean()))))
     portions = [found[start : start + portion] for start in range(0, len(found) - portion + 1, portion)]
     rows = [[row for example in each for row in example.rows] for each in portions]
     n_packed_tokens = sum(pack.n_tokens for each in rows for pack in plan_packs(each, exact))

@@ -99,13 +99,16 @@ class Run:
     def train(self, serve: Serve, *, workers: int) -> Outcome:
         """To the end, or to where nothing more is learned. Raises EngineError if the loss is not finite."""
         self._began = self._told_at = self._saved_at = self._clock()
-        if self._step == 0:
-            self._evaluate(best=False)
-            # The first evaluation loads what every later one has; its time is no sign of those to come.
-            self._began = self._told_at = self._clock()
         with steps(self._kitchen, serve, first=self._step, workers=workers) as feed:
+            # Beside it, workers read their data.
+            if self._step == 0:
+                self._evaluate(best=False)
+            batch = next(feed)
+            # What is loaded and compiled until here is no sign of the time to come.
+            self._began = self._told_at = self._clock()
             while (progress := self._progress()) < 1 and not self._watch.is_over:
-                self._one(next(feed), progress)
+                self._one(batch, progress)
+                batch = next(feed)
                 now = self._progress()
                 # Also where the last step ends: n · 1.
                 if floor(now * self._recipe.evaluations) > floor(progress * self._recipe.evaluations):

@@ -6,13 +6,13 @@ to it anew for every pack, and the gradient passes that rounding as if it were n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from decider.model.adapter import Pair, added, is_adapted
+from decider.model.adapter import Pair, is_adapted
 from decider.train.forward import EMBEDDING, Weights
 
 A, B = ".lora_a", ".lora_b"
@@ -33,14 +33,23 @@ class Trainee:
     def weights(self) -> Weights:
         """Every weight in the forward's precision, connected to what is trained. Made anew after each step."""
         made = dict(self.frozen)
-        for name, tensor in self.trained.items():
+        made |= {name: tensor.to(self.dtype) for name, tensor in self.trained.items() if not name.endswith((A, B))}
+        for names in self._alike():
+            # Like matrices of all layers together: one product instead of one a layer.
+            frozen = torch.stack([self.frozen[name] for name in names])
+            a, b = (torch.stack([self.trained[name + part] for name in names]) for part in (A, B))
+            sums = torch.baddbmm(frozen.to(b.dtype), b, a, alpha=self.scale).to(self.dtype)
+            made.update(zip(names, sums.unbind(), strict=True))
+        return made
+
+    def _alike(self) -> Iterable[list[str]]:
+        """The names of weights with pairs, those of one shape together."""
+        groups: dict[torch.Size, list[str]] = {}
+        for name in self.trained:
             if name.endswith(A):
                 base = name.removesuffix(A)
-                pair = Pair(tensor, self.trained[base + B])
-                made[base] = added(self.frozen[base], pair, self.scale)
-            elif not name.endswith(B):
-                made[name] = tensor.to(self.dtype)
-        return made
+                groups.setdefault(self.frozen[base].shape, []).append(base)
+        return groups.values()
 
     def pairs(self) -> dict[str, Pair]:
         """The low-rank pairs by the names of their weights; none with `full`."""

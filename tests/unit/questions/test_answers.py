@@ -126,7 +126,7 @@ def test_answers_can_be_pickled_and_taken_apart(answer: Answer) -> None:
 def test_a_selection_is_ours_on_the_wire(question: Question, chosen: Any, written: list[object]) -> None:
     plain = read_answer(question, [0.25, 0.75], truncated=False)
     answer = read_answer(question, [0.25, 0.75], truncated=False, selection=Selection(0.1, chosen, True))
-    added = {"x_error_rate": 0.1, "x_prediction_set": written, "x_abstain": True}
+    added = {"x_error_rate": 0.1, "x_set": written, "x_abstain": True}
     assert answer.to_wire() == plain.to_wire() | added
     assert dataclasses.replace(answer, selection=None) == plain
 

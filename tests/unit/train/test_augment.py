@@ -6,11 +6,13 @@ Refuses to judge what helps. Trap: over many draws every change must occur, or a
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
 
 from decider.evaluate.labelled import LabelledItem, gold_index
+from decider.questions.limits import DEFAULT_LIMITS
 from decider.questions.request import make_request
 from decider.questions.types import Choice, Noul, Question, Score
 from decider.train.augment import NONE_FITS, OFF, REWORDINGS, Asking, Augmentation, as_text, asking_of
@@ -148,3 +150,10 @@ def test_positions_that_rendering_wrote_are_left_out() -> None:
 @pytest.mark.parametrize("state", ["plain", "{not json", "[1, 2", "", json.dumps({"a": "b" * 30_000})])
 def test_other_states_stay(state: str) -> None:
     assert as_text(state) == state
+
+
+def test_no_option_is_added_to_the_longest_list_there_may_be() -> None:
+    names = [f"option number {n}" for n in range(DEFAULT_LIMITS.max_options)]
+    which = item({"colour": Choice("Which?", names)}, {"colour": names[7]})
+    made = asking_of(which, replace(OFF, abstain=1.0), seed=0, epoch=0, index=0, schema_first=False)
+    assert made == Asking(which.request, which.gold)

@@ -145,13 +145,16 @@ def test_tasks_are_balanced_between_as_they_are_and_all_alike() -> None:
         return Counter(tasks[index] for index in order)
 
     assert counts(1.0) == {"large": 900, "small": 90, "tiny": 10}
-    assert counts(0.0) == {"large": 333, "small": 333, "tiny": 333}
-    half = np.sqrt([900, 90, 10]) / np.sqrt([900, 90, 10]).sum() * 1000
-    assert [counts(0.5)[name] for name in ("large", "small", "tiny")] == np.round(half).tolist()
-    order = epoch_order(tasks, 0.5, seed=3, epoch=0)
-    # No item of a task twice more than another of it.
+    # All alike would be 333, but no item comes more than `REPEATS` times.
+    assert counts(0.0) == {"large": 800, "small": 180, "tiny": 20}
+    assert counts(0.5) == {"large": 800, "small": 180, "tiny": 20}
+    assert counts(0.8)["tiny"] == 20
+    assert counts(0.8)["small"] == round(980 * 90**0.8 / (900**0.8 + 90**0.8))
+    order = epoch_order(tasks, 0.8, seed=3, epoch=0)
     often = Counter(index for index in order if tasks[index] == "tiny")
-    assert len(often) == 10
+    assert set(often.values()) == {2}
+    often = Counter(index for index in order if tasks[index] == "small")
+    assert len(often) == 90
     assert max(often.values()) - min(often.values()) <= 1
-    assert order.tolist() == epoch_order(tasks, 0.5, seed=3, epoch=0).tolist()
-    assert order.tolist() != epoch_order(tasks, 0.5, seed=3, epoch=1).tolist()
+    assert order.tolist() == epoch_order(tasks, 0.8, seed=3, epoch=0).tolist()
+    assert order.tolist() != epoch_order(tasks, 0.8, seed=3, epoch=1).tolist()

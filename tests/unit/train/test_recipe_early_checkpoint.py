@@ -47,7 +47,7 @@ def test_what_is_given_wins_over_a_preset() -> None:
     made = recipe_of("mini", {"epochs": 3.0, "method": "full", "brier": 0.25, "seed": None})
     assert (made.epochs, made.minutes, made.method, made.seed) == (3.0, None, "full", 0)
     assert made.learning_rate == RATES["full"]
-    assert made.loss == LossSpec(smoothing=0.02, brier=0.25)
+    assert made.loss == LossSpec(brier=0.25)
     assert recipe_of(None, {"epochs": 1.0}).learning_rate == RATES["lora"]
 
 

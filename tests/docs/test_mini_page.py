@@ -1,0 +1,247 @@
+"""decider-mini's page: its figures against made-up decisions, its targets, and the command that writes it.
+
+Refuses models. Trap: the figures that stand in `docs/decider-mini.md` are of decisions that no checkout has, so
+they are not checked here; what is checked is that the same code makes right ones.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from decider.data.families.catalogue import FAMILIES
+from decider.data.tasks import TASKS
+from decider.data.train_tasks import NEVER, TRAINED
+from decider.decisions import CHOICE, NOUL, Decisions, distributions
+from decider.errors import ConfigError
+from decider.evaluate.facts import RunFacts
+from decider.evaluate.saved import save_decisions
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "decider-mini.md"
+BASE = ROOT / "tests" / "data" / "embedded-decisions.npz"
+FACTS = RunFacts("made", "fp32", "packed", "plain", 1, 0, "made.jsonl", "ab" * 32, "0.1.0")
+N = 20
+"""Decisions of each made-up task."""
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script, as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield importlib.import_module("mini_report")
+    for name in ("mini_report", "mini_tables"):
+        sys.modules.pop(name, None)
+
+
+def made(right: dict[str, int], n_options: int = 2, mark: str = "") -> Decisions:
+    """`N` decisions of each task, of which so many are answered right, all with a probability of 0.8."""
+    n = N * len(right)
+    hit = np.concatenate([np.arange(N) < count for count in right.values()])
+    gold = np.tile(np.arange(N) % 2, len(right))
+    answered = np.where(hit, gold, 1 - gold)
+    logits = np.zeros((n, n_options))
+    logits[np.arange(n), answered] = np.log(4 * (n_options - 1))
+    return Decisions(
+        key=tuple(f"{mark}{task}-{item}/q" for task in right for item in range(N)),
+        task=tuple(task for task in right for _ in range(N)),
+        kind=np.full(n, NOUL if n_options == 2 else CHOICE),
+        n_options=np.full(n, n_options),
+        gold=gold,
+        logits=logits,
+        isolated=np.zeros(n, dtype=np.bool_),
+        row_tokens=np.full(n, 100),
+        option_lists=(("no", "yes") if n_options == 2 else tuple(f"option {place}" for place in range(n_options)),),
+        option_list=np.zeros(n, dtype=np.int64),
+    )
+
+
+def figures(report: Any, decisions: Decisions) -> Any:
+    nobody = made({"social": 1}, mark="other ")
+    return report.made.figures_of(decisions, distributions(decisions, 1.0), nobody, resamples=100)
+
+
+def verdicts(table: Any) -> dict[str, tuple[str, str]]:
+    """What was reached and the verdict, by what was aimed at."""
+    return {row[0]: (row[2], row[3]) for row in table.rows}
+
+
+def test_every_task_is_in_one_group(report: Any) -> None:
+    names = [*(task.name for task in TASKS), *(each.task.name for each in TRAINED), *(each.name for each in FAMILIES)]
+    assert set(report.ORDER) == set(names)
+    assert {name for name, group in report.ORDER.items() if group == "never"} == set(NEVER)
+    assert {name for name, group in report.ORDER.items() if group == "family"} == {each.name for each in FAMILIES}
+    assert set(report.made.UNSEEN) <= set(NEVER)
+    assert {name for _, names in report.made.CANNOT for name in names} <= set(report.ORDER)
+
+
+def test_targets_of_accuracy_are_means_of_tasks(report: Any) -> None:
+    everyday = dict(zip(report.made.EVERYDAY, (20, 18, 18, 16), strict=True))
+    unseen = dict.fromkeys(report.made.UNSEEN, 13)
+    families = {each.name: 19 for each in FAMILIES} | {"lookup_64": 16}
+    found = verdicts(report.made.targets(figures(report, made(everyday | unseen | families)), [], 9.5))
+    assert found["accuracy, mean of reviews, spam, satire, log_severity"] == ("0.900", "met")
+    assert next(cells for what, cells in found.items() if "never trained)" in what) == ("0.650", "missed")
+    assert found["accuracy, mean of the families"][1] == "met"
+    assert found["accuracy, look-up among 64 options"] == ("0.800", "missed")
+    assert found["minutes of training on one card"] == ("9.500", "missed")
+
+
+def test_a_target_without_its_tasks_is_not_measured(report: Any) -> None:
+    found = verdicts(report.made.targets(figures(report, made({"reviews": 20, "spam": 20})), [], None))
+    assert found["accuracy, mean of reviews, spam, satire, log_severity"] == ("-", "not measured")
+    assert found["ECE, never trained together"][1] == "not measured"
+    assert found["ECE, never trained one by one"] == ("-", "not measured")
+    assert found["ECE beyond 10 options, against up to 10"][1] == "not measured"
+    assert found["answers changed by one rotation"] == ("-", "not measured")
+
+
+def test_targets_of_calibration(report: Any) -> None:
+    # All say 0.8: 16 of 20 is calibrated, 20 of 20 off by 0.2, and together they are off by 0.1.
+    few = made({"reviews": 16, "spam": 20, "tool_fits": 15})
+    many = made({"occupation": 17}, n_options=20)
+    table = report.made.targets(figures(report, report.joined([few, many])), [], None)
+    found = verdicts(table)
+    assert found["ECE, noul"] == ("0.050", "met")
+    assert found["ECE, choice"] == ("0.050", "met")
+    assert found["ECE, trained sets together"] == ("0.083", "missed")
+    assert found["ECE, never trained together"] == ("0.050", "met")
+    assert found["ECE, trained sets one by one"] == ("2 of 3 tasks", "missed")
+    assert any(row[4].startswith("spam 0.200; 0 of these") for row in table.rows)
+
+
+def test_more_options_may_not_be_calibrated_worse(report: Any) -> None:
+    both = report.joined([made({"reviews": 16}), made({"occupation": 8}, n_options=20)])
+    found = verdicts(report.made.targets(figures(report, both), [], None))
+    assert found["ECE beyond 10 options, against up to 10"] == ("0.400", "missed")
+
+
+def test_rotations_count_askings(report: Any) -> None:
+    rate = {"name": "order", "changed_what": "options rotated", "n": 10, "changed": 4, "rate": 0.4, "low": 0.1,
+            "high": 0.7, "askings": 70, "changed_askings": 5, "largest_shift": 0.3}  # fmt: skip
+    found = verdicts(report.made.targets(figures(report, made({"reviews": 16})), [rate], None))
+    assert found["answers changed by one rotation"] == ("0.071", "met")
+    assert report.made.rotations([rate]).rows[0][3:5] == ("5 of 70", "0.071")
+
+
+def test_files_are_joined(report: Any) -> None:
+    first, second = made({"reviews": 20}), made({"occupation": 3}, n_options=20)
+    both = report.joined([first, second])
+    assert both.logits.shape == (2 * N, 20)
+    assert np.isneginf(both.logits[:N, 2:]).all()
+    assert both.option_lists[both.option_list[0]] == ("no", "yes")
+    assert both.option_lists[both.option_list[N]][19] == "option 19"
+    assert both.key == (*first.key, *second.key)
+
+
+def test_what_does_not_belong_together_is_refused(report: Any, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.npz" for name in ("one", "two", "three")]
+    save_decisions(paths[0], made({"reviews": 20}), FACTS)
+    save_decisions(paths[1], made({"spam": 20}), RunFacts("made", "bf16", "packed", "plain", 1, 0, "b", "cd" * 32, "1"))
+    save_decisions(paths[2], made({"nobody's": 20}), FACTS)
+    with pytest.raises(ConfigError, match="dtype 'bf16', not 'fp32'"):
+        report.load(paths[:2])
+    with pytest.raises(ConfigError, match="share decisions"):
+        report.load([paths[0], paths[0]])
+    with pytest.raises(ConfigError, match="no task of `decider data`"):
+        report.load(paths[2:])
+    with pytest.raises(ConfigError, match="20 items were calibrated on and are evaluated"):
+        report.fitted_on(made({"reviews": 20}), paths[:1])
+
+
+def test_calibration_on_tasks_never_trained_is_said(report: Any, tmp_path: Path) -> None:
+    save_decisions(tmp_path / "a.npz", made({"spam": 20}), FACTS)
+    save_decisions(tmp_path / "b.npz", made({"tool_fits": 20}), FACTS)
+    evaluated = made({"reviews": 20})
+    assert "none of them of a task never trained" in report.fitted_on(evaluated, [tmp_path / "a.npz"])
+    assert report.fitted_on(evaluated, [tmp_path / "b.npz"]).endswith("also of tool_fits")
+
+
+def test_the_commonest_answer_needs_one_list_of_options(report: Any) -> None:
+    own = made({"log_severity": 20})
+    own.gold[:] = 0
+    own.gold[:3] = 1
+    assert report.made.commonest(own, "log_severity") == 0.85
+    other = made({"log_severity": 20}, n_options=3, mark="more ")
+    assert report.made.commonest(report.joined([own, other]), "log_severity") is None
+
+
+def test_limits_are_told_beside_guessing(report: Any) -> None:
+    decisions = made({"exams": 20, "deduction": 10, "likelihood": 19})
+    # Three of four answers are the first option.
+    decisions.gold[2 * N :] = np.arange(N) % 4 == 3
+    decisions.logits[2 * N :] = np.where(np.arange(2) == decisions.gold[2 * N :, None], 2.0, 0.0)
+    decisions.logits[-1] = decisions.logits[-1, ::-1]
+    rows = {row[1]: row[-1] for row in report.made.limits(figures(report, decisions)).rows}
+    assert rows == {
+        "exams": "100 % of the way from chance to all right",
+        "deduction": "no better than chance, as far as can be told",
+        "likelihood": "80 % of the way from the commonest to all right",
+    }
+
+
+def test_another_precision_is_paired_by_key(report: Any) -> None:
+    first = made({"reviews": 20, "spam": 20})
+    second = made({"spam": 18, "reviews": 20})
+    other = RunFacts("made", "bf16", "packed", "plain", 1, 0, "b", "cd" * 32, "1")
+    table = report.made.precision(first, FACTS, (second, other))
+    assert [row[0] for row in table.rows] == ["fp32", "bf16"]
+    assert table.rows[1][2] == "0.950"
+    assert table.rows[1][4] == "2 (5.0 %)"
+    with pytest.raises(ConfigError, match="others than those in fp32"):
+        report.made.precision(first, FACTS, (made({"spam": 18}), other))
+
+
+def test_only_what_is_marked_is_replaced(report: Any) -> None:
+    text = "a\n<!-- figures: one -->\nold\n<!-- end -->\nb\n<!-- figures: two -->\n<!-- end -->\n"
+    filled = report.filled(text, {"one": r"| \1 |" + "\n", "two": "new\n"})
+    assert filled == ("a\n<!-- figures: one -->\n| \\1 |\n<!-- end -->\nb\n<!-- figures: two -->\nnew\n<!-- end -->\n")
+    with pytest.raises(ConfigError, match="the page marks one, two"):
+        report.filled(text, {"one": ""})
+
+
+def test_the_command_writes_both_pages(
+    report: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, html = tmp_path / "page.md", tmp_path / "page.html"
+    page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["mini_report.py", str(BASE), "--page", str(page), "--html", str(html)])
+    report.main()
+    assert "| accuracy, look-up among 64 options | at least 0.85 | - | not measured" in capsys.readouterr().out
+    text = page.read_text(encoding="utf-8")
+    # As docs/embedded-model.md says of the same file.
+    social = next(line for line in text.splitlines() if line.startswith("| social |"))
+    cells = [cell.strip() for cell in social.split("|")]
+    assert cells[2:7] == ["choice; 3", "400", "0.333", "0.323", "0.275–0.367"]
+    assert cells[-3] == "0.323"
+    outside = re.compile(r"(<!-- figures: \w+ -->\n).*?(<!-- end -->)", re.S)
+    assert outside.sub(r"\1\2", text) == outside.sub(r"\1\2", PAGE.read_text(encoding="utf-8"))
+    drawn = html.read_text(encoding="utf-8")
+    assert "<script" not in drawn
+    assert not re.search(r"(?:src|href)=\"(?!#)", drawn)
+    assert drawn.count("<svg") == 2 * (2 + 3)
+    ids = re.findall(r'\bid="([^"]+)"', drawn)
+    assert len(set(ids)) == len(ids)
+
+
+def test_published_figures_name_their_sources(report: Any) -> None:
+    figures = tomllib.loads(report.made.PUBLISHED.read_text(encoding="utf-8"))["figure"]
+    assert len(figures) > 10
+    for figure in figures:
+        assert figure["task"] in ("", *report.ORDER)
+        assert re.search(r"\b20\d\d\b", figure["source"]), figure
+        assert figure["differs"]
+        assert bool(figure["measure"]) or not figure["value"], figure
+
+
+def test_the_page_calibrates_on_every_trained_task_of_the_evaluation() -> None:
+    named = re.search(r"eval-data/\{([\w,]+)\}\.calibrate\.jsonl", PAGE.read_text(encoding="utf-8"))
+    assert named is not None
+    assert set(named[1].split(",")) == {each.task.name for each in TRAINED if each.evaluated}
