@@ -7,6 +7,7 @@ things than it is made of answers as another version would.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -109,7 +110,7 @@ def test_an_installation_without_it_says_so_and_answers_by_the_base(
     said: list[str] = []
     assert asked(None, said) == asked(NAME, [])
     assert said == [
-        f"{packaged / lacks} is missing, so {NAME} answers in place of {MINI}: not trained for decisions, near chance"
+        f"{packaged / lacks} is missing, so {NAME} answers in its place: not trained for decisions, near chance"
     ]
     found = resolve(None, gguf_file=None, cache=cache, say=print)
     assert f"in place of {MINI}, as {packaged / lacks} is missing" in found.origin
@@ -118,6 +119,12 @@ def test_an_installation_without_it_says_so_and_answers_by_the_base(
     first, base = list_models(cache)
     assert (first.name, first.state) == (MINI, f"{packaged / lacks} is missing")
     assert base.origin == "its base, not trained for decisions (the default here)"
+    said.clear()
+    shutil.rmtree(packaged)
+    assert asked(None, said) == asked(NAME, [])
+    assert said == [
+        f"{MINI} is not part of this version, so {NAME} answers in its place: not trained for decisions, near chance"
+    ]
 
 
 def test_another_base_is_refused_and_both_are_named(packaged: Path, cache: Path, tiny_folder: TinyFolder) -> None:

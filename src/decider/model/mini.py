@@ -72,9 +72,10 @@ def default_folder(cache: Path, say: Say) -> ModelFolder:
     if lacking is None:
         found = mini_folder(cache, say)
         return replace(found, origin=f"the default: {found.origin}")
-    say(f"{lacking} is missing, so {NAME} answers in place of {MINI}: not trained for decisions, near chance")
+    why = f"{lacking} is missing" if PACKAGED.exists() else f"{MINI} is not part of this version"
+    say(f"{why}, so {NAME} answers in its place: not trained for decisions, near chance")
     base = embedded_folder(cache, say)
-    return replace(base, origin=f"{base.origin}; in place of {MINI}, as {lacking} is missing")
+    return replace(base, origin=f"{base.origin}; in place of {MINI}, as {why}")
 
 
 def _merge(cache: Path, draft: Path, say: Say) -> None:
