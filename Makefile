@@ -15,7 +15,7 @@ demo: $(VENV)/.demo
 test: lint
 	$(BIN)/python -m pytest -m "not long and not gpu" --durations=10
 
-test-long: $(VENV)/.test
+test-long: $(VENV)/.long
 	$(BIN)/python -m pytest -m "long and not gpu" --durations=10 -s
 
 lint: $(VENV)/.test
@@ -35,6 +35,11 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing decider and its test tools into $(VENV)"
 	$(PIP) --editable '.[eval,tables,serve,test]'
+	@touch $@
+
+$(VENV)/.long: $(VENV)/.test
+	@echo "Installing the compiler of kernels (250 MB or more to download)"
+	$(PIP) --editable '.[kernels]'
 	@touch $@
 
 clean:

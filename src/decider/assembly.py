@@ -20,7 +20,7 @@ from decider.model.head import LabelHead, check_head, label_head
 from decider.model.load import LoadedModel, load_module
 from decider.model.source import ModelFolder, resolve
 from decider.plan.buckets import Grid
-from decider.plan.packs import PackLimits
+from decider.plan.packs import PackLimits, card_limits
 from decider.run.choose import choose_executor
 from decider.run.cpu_dtype import pick_cpu_dtype
 from decider.run.device import Pick, pick_attention, pick_device, pick_dtype
@@ -138,16 +138,16 @@ def _options(settings: Settings) -> GridOptions:
 def executor_for(
     name: str, loaded: LoadedModel, head: LabelHead, *, attention: Pick, options: GridOptions, say: Say
 ) -> Executor:
-    """The executor called `name`; a grid is warmed up and sealed here, which takes minutes for a large model on CUDA.
+    """The executor called `name`; a grid, and packs on CUDA, are warmed up and sealed here, which takes a while there.
 
-    Raises DeviceError, EngineError or ConfigError as `GridExecutor` and its warm-up do.
+    Raises DeviceError, EngineError or ConfigError as the executors and their warm-ups do.
     """
+    device = torch.device(loaded.device)
     if name == "reference":
         return ReferenceExecutor(loaded, head)
     if name == "packed":
-        return packed_executor(loaded, head, PACK_LIMITS)
+        return packed_executor(loaded, head, card_limits() if device.type == "cuda" else PACK_LIMITS, say=say)
     assert name == "grid", name
-    device = torch.device(loaded.device)
     capturer = CudaCapturer(device) if device.type == "cuda" else None
     grid = GridExecutor(loaded, head, Grid(), capturer, say, attention=attention, options=options)
     grid.warmup()

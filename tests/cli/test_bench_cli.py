@@ -35,6 +35,8 @@ KEYS: dict[str, Any] = {
     "floor_parameters_ms": NUMBER,
     "floor_attention_ms": MAYBE,
     "share": MAYBE,
+    "products_ms": MAYBE,
+    "products_share": MAYBE,
     "shared": bool,
 }
 
@@ -197,7 +199,9 @@ def test_packs_are_timed_beside_the_grid(tiny_folder: TinyFolder, tmp_path: Path
     facts = json.loads(file.read_text(encoding="utf-8"))
     assert facts["describe"].startswith("packed: qwen3 backbone, ")
     for row in facts["rows"]:
-        assert (row["executor"], row["dtype"], row["bucket"], row["padded_share"]) == ("packed", "float32", None, 0)
+        assert (row["executor"], row["dtype"], row["padded_share"]) == ("packed", "float32", 0)
+        assert row["bucket"] == f"{row['tokens']} eager"
+        assert 0 < row["products_share"] < 1
         assert row["shared"] == (row["questions"] > 1)
         assert row["ratio"] > 0
 

@@ -13,6 +13,7 @@ from decider.bench.cases import same
 from decider.bench.run import bench
 from decider.bench.table import as_json
 from decider.plan.buckets import Grid
+from decider.plan.packs import card_limits
 from decider.settings import Settings
 
 pytestmark = pytest.mark.gpu
@@ -41,3 +42,20 @@ def test_replays_buckets_and_memory_are_measured(monkeypatch: pytest.MonkeyPatch
     # Above the ladder nothing is captured.
     assert (long["bucket"], long["replay_ms"]) == ("1 × 1024", None)
     assert all(row["ratio"] > 0 for row in facts["rows"])
+
+
+def test_packs_are_measured_beside_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decider.assembly.card_limits", lambda: card_limits((64, 256, 1024)))
+    settings = Settings(device="cuda:0", executor="packed")
+    cases = [same(0, 1, 256), same(0, 8, 200), same(200, 5, 40), same(0, 1, 1100)]
+    report = bench(settings, cases, shape="tiny", compare="grid", repeats=3, say=print)
+    facts = json.loads(as_json(report))
+    assert facts["warmup_s"] > 0
+    assert facts["pool_bytes"] > 0
+    assert "sealed" in facts["describe"]
+    *captured, long = facts["rows"]
+    for row in captured:
+        assert row["replay_ms"] > 0
+        assert "eager" not in row["bucket"]
+    assert (long["bucket"], long["replay_ms"]) == ("1100 eager", None)
+    assert all(0 < row["products_share"] < 1 for row in facts["rows"])

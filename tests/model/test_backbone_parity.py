@@ -17,10 +17,10 @@ from torch.nn import functional
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from decider.backbone import decoder
 from decider.backbone.families import read_spec
 from decider.backbone.load import backbone_head, backbone_of
 from decider.model.head import label_head
+from decider.ops import pack_ops
 from decider.ops.tree import Tree
 
 # Of the largest logit. Measured are at most 2e-6, for the hybrid 1.2e-5, most of it transformers' own rounding in the
@@ -85,7 +85,7 @@ def test_bfloat16_is_rounded_where_transformers_rounds(name: str, monkeypatch: p
         seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
         return seen[0].transpose(0, 1)
 
-    monkeypatch.setattr(decoder, "tree_attention", kernel)
+    monkeypatch.setattr(pack_ops, "tree_attention", kernel)
     ours, theirs = both(name, "bfloat16")
     _, truth = both(name, "float64")
     # Another place of rounding costs a third and more. The delta rule alone has other sums than transformers'.

@@ -1,6 +1,6 @@
 """The forward of a decoder over packed tokens: embed, mix and transform layer by layer, read at the slots.
 
-It refuses to know checkpoints and back ends; a linear layer is a callable, an operation over a tree comes from `ops`.
+It refuses to know checkpoints and back ends; a linear layer is a callable, all between two of them is in `ops`.
 Trap: what is rounded where is transformers' order, to the letter: the residual stream is added in the model's dtype, a
 gate is rounded before it multiplies, decays are float32. Another order is as good, and fails parity in bfloat16.
 """
@@ -8,23 +8,22 @@ gate is rounded before it multiplies, decays are float32. Another order is as go
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from decider.backbone.spec import AttentionSpec, DecoderSpec, DeltaSpec
-from decider.ops.norms import gated_rms_norm, rms_norm
-from decider.ops.rotary import rotary
-from decider.ops.tree import Tree
-from decider.ops.tree_attention import tree_attention
-from decider.ops.tree_convolution import tree_convolution
-from decider.ops.tree_delta import tree_delta_rule
+from decider.ops.fp8 import Fp8Product, is_large
+from decider.ops.norms import Norm
+from decider.ops.pack_ops import PackOps, Sight, as_heads, plain_ops
+from decider.ops.rotary import Rotation
+from decider.ops.rows import VALUES, Form, Rows
 
-Linear = Callable[[Tensor], Tensor]
-"""[N, in] → [N, out] in the same dtype."""
+Linear = Callable[[Any], Tensor]
+"""[N, in] → [N, out] in the same dtype. An `Fp8Product` also takes its rows quantised."""
 MakeLinear = Callable[[Tensor, Tensor | None], Linear]
 """A weight [out, in] and a bias [out], both as the model has them, to the product with it."""
 
@@ -41,27 +40,8 @@ class Dense:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Norm:
-    """x / √(mean x² + ε) · (offset + weight) over the last dimension."""
-
-    weight: Tensor
-    eps: float
-    offset: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight, self.eps, offset=self.offset)
-
-
-class Rotation(NamedTuple):
-    """What a pack's positions turn heads by; both [N, rotary dim] in the model's dtype, their halves equal."""
-
-    cos: Tensor
-    sin: Tensor
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Attention:
-    """Softmax attention: [N, hidden] → [N, heads · head_dim], before the output projection."""
+    """Softmax attention: [N, hidden] → [N, heads · head_dim], before the output projection, in the model's dtype."""
 
     spec: AttentionSpec
     project: Linear
@@ -69,18 +49,21 @@ class Attention:
     norm: Norm | None
     """Of each head of the query and the key; weight [heads + kv_heads, head_dim]."""
 
-    def __call__(self, x: Tensor, rotation: Rotation, tree: Tree) -> Tensor:
+    @property
+    def reads(self) -> Form:
+        """The form of its input."""
+        return form_for(self.project)
+
+    def __call__(self, x: Rows, rotation: Rotation, tree: Sight, ops: PackOps, _: Form) -> Rows:
         spec = self.spec
+        merged = self.project(x.best)
         keys = spec.kv_heads * spec.head_dim
-        gates = spec.width if spec.output_gate else 0
-        qk, v, gate = self.project(x).split_with_sizes((spec.width + keys, keys, gates), dim=-1)
-        qk, v = (_heads(each, spec.head_dim) for each in (qk, v))
-        if self.norm is not None:
-            qk = self.norm(qk)
-        turned = rotary(qk, *rotation, rotation.cos.shape[-1])
+        v, gate = merged[:, spec.width + keys :].split_with_sizes((keys, spec.width * spec.output_gate), dim=-1)
+        turned = ops.norm_and_turn(merged, self.norm, rotation, spec.heads + spec.kv_heads, spec.head_dim)
         q, k = turned.split_with_sizes((spec.heads, spec.kv_heads), dim=1)
-        mixed = tree_attention(q, k, v, tree, scale=spec.head_dim**-0.5).flatten(-2)
-        return mixed * torch.sigmoid(gate) if spec.output_gate else mixed
+        v = as_heads(v, spec.head_dim)
+        # A product in FP8 quantises these itself: a row's largest number is known when all of its heads are.
+        return Rows(ops.attention(q, k, v, gate if spec.output_gate else None, tree, spec.head_dim**-0.5))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,29 +72,33 @@ class Delta:
 
     spec: DeltaSpec
     project: Linear
-    """hidden → query, key and value in one, output gate, β's and the decay's logits a value head."""
+    """hidden → query, key and value in one, output gate, and unless `rates` has them, β's and the decay's logits a
+    value head."""
+    rates: Linear | None
+    """hidden → β's and the decay's logits, where the projection is coarser than these can bear."""
     convolution: Tensor
     """[channels, taps]"""
     decay_rate: Tensor
     """[value_heads], −exp(A), float32 at least."""
     decay_bias: Tensor
     """[value_heads]"""
-    norm: Tensor
-    """[value_dim]"""
-    eps: float
+    norm: Norm
+    """Weight [value_dim], no offset."""
 
-    def __call__(self, x: Tensor, _: Rotation, tree: Tree) -> Tensor:
+    @property
+    def reads(self) -> Form:
+        """The form of its input."""
+        return form_for(self.project)._replace(values=True)
+
+    def __call__(self, x: Rows, _: Rotation, tree: Sight, ops: PackOps, form: Form) -> Rows:
         spec = self.spec
-        sizes = (spec.channels, spec.width, spec.value_heads, spec.value_heads)
-        qkv, gate, rate, decay = self.project(x).split_with_sizes(sizes, dim=-1)
-        qkv = functional.silu(tree_convolution(qkv, self.convolution, None, tree))
-        keys = spec.key_heads * spec.key_dim
-        q, k, v = qkv.split_with_sizes((keys, keys, spec.width), dim=-1)
-        q, k = (_heads(each, spec.key_dim) for each in (q, k))
-        v, gate = (_heads(each, spec.value_dim) for each in (v, gate))
-        log_decay = self.decay_rate * functional.softplus(decay.to(self.decay_rate.dtype) + self.decay_bias)
-        mixed = tree_delta_rule(q, k, v, log_decay, rate.sigmoid(), tree)
-        return gated_rms_norm(mixed, gate, self.norm, self.eps).flatten(-2)
+        merged = self.project(x.best)
+        qkv, gate, logits = merged.tensor_split((spec.channels, spec.channels + spec.width), dim=-1)
+        rate, decay = (logits if self.rates is None else self.rates(x.whole)).chunk(2, dim=-1)
+        q, k, v = ops.convolved(qkv, self.convolution, spec, tree)
+        log_decay, rate = ops.gates(rate, decay, self.decay_rate, self.decay_bias)
+        mixed = ops.delta_rule(q, k, v, log_decay, rate, tree)
+        return ops.gated_norm(mixed, as_heads(gate, spec.value_dim), self.norm, form)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,14 +112,20 @@ class Layer:
     gate_up: Linear
     down: Linear
 
-    def __call__(self, x: Tensor, rotation: Rotation, tree: Tree, rows: Tensor | None) -> Tensor:
-        """[N, hidden] → [N, hidden], or [len(rows), hidden] at these rows: no row needs another once they are mixed."""
-        mixed = self.mixer(self.mixer_norm(x), rotation, tree)
+    def __call__(
+        self, x: Tensor, added: Tensor | None, rotation: Rotation, tree: Sight, rows: Tensor | None, ops: PackOps
+    ) -> tuple[Tensor, Tensor]:
+        """(x, what is to be added to it), both [N, hidden] → the same after the layer.
+
+        The sum is left to the norm that comes next, which needs it. With `rows`, both are [len(rows), hidden], at these
+        rows: no row needs another once they are mixed.
+        """
+        x, normed = ops.add_norm(x, added, self.mixer_norm, self.mixer.reads)
+        mixed = self.mixer(normed, rotation, tree, ops, form_for(self.output) if rows is None else VALUES)
         if rows is not None:
-            x, mixed = x.index_select(0, rows), mixed.index_select(0, rows)
-        x = x + self.output(mixed)
-        gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
-        return x + self.down(functional.silu(gate).mul_(up))
+            x, mixed = x.index_select(0, rows), Rows(mixed.whole.index_select(0, rows))
+        x, normed = ops.add_norm(x, self.output(mixed.best), self.mlp_norm, form_for(self.gate_up))
+        return x, self.down(ops.swiglu(self.gate_up(normed.best), form_for(self.down)).best)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,6 +143,8 @@ class Backbone:
     """[rotary dim / 2] float32"""
     n_parameters: int
     """Of the checkpoint's text model, embeddings included; tied ones count once."""
+    ops: PackOps = field(default_factory=plain_ops)
+    """What it does between products; `replace` it with those of the device."""
 
     @property
     def device(self) -> torch.device:
@@ -159,17 +154,18 @@ class Backbone:
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
 
-    def hidden_at_slots(self, ids: Tensor, tree: Tree) -> Tensor:
-        """ids int64 [N] → [n_slots, hidden] after the final norm, in the order of `tree.slots`.
+    def hidden_at_slots(self, ids: Tensor, tree: Sight) -> Tensor:
+        """ids [N] → [n_slots, hidden] after the final norm, in the order of `tree.slots`.
 
-        `tree` is made with `n_taps=spec.taps`. Only the slots' rows go through the last layer's output projection and
-        MLP.
+        `tree` is what `ops` reads, made for the `taps` of the spec. Only the slots' rows go through the last layer's
+        output projection and MLP.
         """
-        x = functional.embedding(ids, self.embedding)
+        x, added = functional.embedding(ids, self.embedding), None
         rotation = self._rotation(tree.positions)
         for layer in self.layers[:-1]:
-            x = layer(x, rotation, tree, None)
-        return self.norm(self.layers[-1](x, rotation, tree, tree.slots))
+            x, added = layer(x, added, rotation, tree, None, self.ops)
+        x, added = self.layers[-1](x, added, rotation, tree, tree.slots, self.ops)
+        return self.ops.add_norm(x, added, self.norm, VALUES)[1].whole
 
     def _rotation(self, positions: Tensor) -> Rotation:
         """Angles in float32, also in a float64 model: transformers' own are, and a model is what it was trained as."""
@@ -178,6 +174,11 @@ class Backbone:
         return Rotation(angles.cos().to(self.dtype), angles.sin().to(self.dtype))
 
 
-def _heads(x: Tensor, size: int) -> Tensor:
-    """[N, heads · size] → [N, heads, size], a view."""
-    return x.view(x.shape[0], -1, size)
+def fp8_linear(weight: Tensor, bias: Tensor | None) -> Linear:
+    """The product in FP8 where it gains by that, else as it is; for models in bfloat16."""
+    return Fp8Product.of(weight, bias) if is_large(weight) else Dense(weight, bias)
+
+
+def form_for(linear: Linear) -> Form:
+    """The form in which `linear` takes its rows."""
+    return Form(values=False, codes=True) if isinstance(linear, Fp8Product) else VALUES

@@ -13,11 +13,12 @@ from math import prod
 import torch
 from torch import Tensor
 
-from decider.backbone.decoder import Attention, Backbone, Delta, Dense, Layer, Linear, MakeLinear, Norm
+from decider.backbone.decoder import Attention, Backbone, Delta, Dense, Layer, Linear, MakeLinear, fp8_linear
 from decider.backbone.families import REMEDY
 from decider.backbone.spec import DecoderSpec, DeltaSpec
 from decider.errors import ModelError
 from decider.model.checkpoint import PREFIXES
+from decider.ops.norms import Norm
 
 HEAD = "lm_head.weight"
 # A buffer that old checkpoints hold, layer by layer.
@@ -164,17 +165,19 @@ class _Builder:
     def _delta(self, at: str) -> tuple[Delta, Linear]:
         spec, hidden = self._delta_spec, self.spec.hidden
         sizes = {"qkv": spec.channels, "z": spec.width, "b": spec.value_heads, "a": spec.value_heads}
-        merged = torch.cat([self.take(f"{at}in_proj_{part}.weight", size, hidden) for part, size in sizes.items()])
+        parts = [self.take(f"{at}in_proj_{part}.weight", size, hidden) for part, size in sizes.items()]
+        # What β and the decay are made of stays in the model's dtype: an error there adds up along the whole row.
+        rates = Dense(torch.cat(parts[2:]), None) if self.linear is fp8_linear else None
         rate = self.take(f"{at}A_log", spec.value_heads)
         precision = torch.promote_types(rate.dtype, torch.float32)
         mixer = Delta(
             spec=spec,
-            project=self.linear(merged, None),
+            project=self.linear(torch.cat(parts if rates is None else parts[:2]), None),
+            rates=rates,
             convolution=self.take(f"{at}conv1d.weight", spec.channels, 1, spec.taps).squeeze(1),
             decay_rate=-rate.to(precision).exp(),
             decay_bias=self.take(f"{at}dt_bias", spec.value_heads),
-            norm=self.take(f"{at}norm.weight", spec.value_dim),
-            eps=self.spec.norm_eps,
+            norm=Norm(self.take(f"{at}norm.weight", spec.value_dim), self.spec.norm_eps, 0.0),
         )
         return mixer, self.linear(self.take(f"{at}out_proj.weight", hidden, spec.width), None)
 

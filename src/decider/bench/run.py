@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -19,19 +19,19 @@ from decider.assembly import executor_for, make_executor, open_model
 from decider.bench.cases import Case, rows_of
 from decider.bench.floor import ModelWork, floor
 from decider.bench.machine import matmul_rate, this_machine
+from decider.bench.products import Products, product_shapes
 from decider.bench.shapes import LABEL_IDS, random_model
 from decider.bench.table import Measured, Report
 from decider.bench.work import model_work
 from decider.errors import ConfigError, EngineError
 from decider.model.head import label_head
 from decider.model.load import LoadedModel
-from decider.plan.batches import Batch
 from decider.run.device import pick_attention, pick_device, pick_dtype
 from decider.run.executor import Executor, Logits
 from decider.run.grid import GridExecutor
 from decider.run.options import GridOptions
 from decider.run.packed import PackedExecutor
-from decider.run.stats import GridReport
+from decider.run.stats import ReferenceReport
 from decider.settings import Settings
 from decider.tokens.rows import Row
 
@@ -54,6 +54,8 @@ class Subject:
     max_positions: int
     vocab: int
     work: ModelWork
+    products: Products | None
+    """None for a model that also multiplies in other ways than by linear layers."""
 
 
 def open_subject(settings: Settings, shape: str | None, least_tokens: int, say: Say) -> Subject:
@@ -66,7 +68,7 @@ def open_subject(settings: Settings, shape: str | None, least_tokens: int, say: 
         opened = open_model(settings, say)
         loaded = opened.loaded
         _check_positions(loaded, least_tokens)
-        work = model_work(loaded.module)
+        work, shapes = model_work(loaded.module), product_shapes(loaded.module)
         executor = make_executor(settings, opened, say)
     else:
         device = pick_device(settings.device).value
@@ -74,7 +76,7 @@ def open_subject(settings: Settings, shape: str | None, least_tokens: int, say: 
         attention = pick_attention(settings.executor)
         loaded = random_model(shape, device=device, dtype=dtype, attention=attention.value)
         _check_positions(loaded, least_tokens)
-        work = model_work(loaded.module)
+        work, shapes = model_work(loaded.module), product_shapes(loaded.module)
         executor = executor_for(
             settings.executor,
             loaded,
@@ -84,8 +86,17 @@ def open_subject(settings: Settings, shape: str | None, least_tokens: int, say: 
             say=say,
         )
     vocab = int(loaded.module.config.get_text_config().vocab_size)
+    products = None if shapes is None else Products(shapes, loaded.device, loaded.dtype)
     return Subject(
-        settings.executor, executor, loaded.name, loaded.device, loaded.dtype, loaded.max_positions, vocab, work
+        settings.executor,
+        executor,
+        loaded.name,
+        loaded.device,
+        loaded.dtype,
+        loaded.max_positions,
+        vocab,
+        work,
+        products,
     )
 
 
@@ -134,8 +145,8 @@ def bench(
             compare_describe=None if compared is None else str(compared.executor.describe()),
             machine=this_machine(subject.device),
             rate=rate,
-            warmup_s=described.warmup_s if isinstance(described, GridReport) else None,
-            pool_bytes=described.pool_bytes if isinstance(described, GridReport) else None,
+            warmup_s=None if isinstance(described, ReferenceReport) else described.warmup_s,
+            pool_bytes=None if isinstance(described, ReferenceReport) else described.pool_bytes,
             left_out=left_out,
             rows=tuple(rows),
         )
@@ -152,19 +163,24 @@ def _check_positions(loaded: LoadedModel, least_tokens: int) -> None:
 def measure_case(
     case: Case, subject: Subject, compared: Subject | None, *, tflops: float, repeats: int | None
 ) -> Measured:
-    """One case; its floor at `tflops` · 10¹² operations a second. Raises EngineError for logits that are not finite."""
+    """One case; its floor at `tflops` · 10¹² operations a second. Raises EngineError for logits that are not finite.
+
+    The products alone are timed for the forwards that run, each at its padded tokens.
+    """
     rows = rows_of(case, subject.vocab)
     executor = subject.executor
     padded_share, shared = _count(executor, rows)
     ms, runs = median_ms(lambda: executor.label_logits(rows), repeats)
-    bucket = replay_ms = full_rows_ms = shared_ms = None
-    if isinstance(executor, GridExecutor):
-        if not shared:
-            plan = executor.plan(rows)
-            bucket, replay_ms = _forwards(plan), _replays_ms(executor, plan)
-        if case.state_tokens and len(rows) > 1:
-            other_ms = _other_way_ms(executor, rows, repeats, shared=shared)
-            full_rows_ms, shared_ms = (other_ms, ms) if shared else (ms, other_ms)
+    bucket = replay_ms = products_ms = full_rows_ms = shared_ms = None
+    forwards = _forwards(executor, rows, shared=shared)
+    if forwards:
+        bucket = _counted(each.name for each in forwards)
+        replay_ms = _sum(each.replay_ms for each in forwards)
+        if subject.products is not None:
+            products_ms = sum(subject.products.ms(each.n_tokens) for each in forwards)
+    if isinstance(executor, GridExecutor) and case.state_tokens and len(rows) > 1:
+        other_ms = _other_way_ms(executor, rows, repeats, shared=shared)
+        full_rows_ms, shared_ms = (other_ms, ms) if shared else (ms, other_ms)
     compared_ms = None
     if compared is not None:
         beside = compared.executor
@@ -189,6 +205,8 @@ def measure_case(
         floor_parameters_ms=least.parameters_ms,
         floor_attention_ms=least.attention_ms,
         share=None if least.total_ms is None else least.total_ms / ms,
+        products_ms=products_ms,
+        products_share=None if products_ms is None else products_ms / ms,
         compared_ms=compared_ms,
         ratio=None if compared_ms is None else compared_ms / ms,
     )
@@ -217,19 +235,53 @@ def _other_way_ms(executor: GridExecutor, rows: Sequence[Row], repeats: int | No
     return median_ms(lambda: executor.score_shared(rows, gate=False), repeats, least=1)[0]
 
 
-def _replays_ms(executor: GridExecutor, plan: Sequence[Batch]) -> float | None:
-    """The graphs of `plan` together; None if one of its forwards has none."""
-    times = [executor.replay_ms((batch.width, batch.length)) if batch.captured else None for batch in plan]
-    known = [ms for ms in times if ms is not None]
-    return sum(known) if len(known) == len(times) else None
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """One forward of a call."""
+
+    name: str
+    n_tokens: int
+    """With padding."""
+    replay_ms: float | None
+    """None for an eager one."""
 
 
-def _forwards(plan: Sequence[Batch]) -> str:
+def _forwards(executor: Executor, rows: Sequence[Row], *, shared: bool) -> list[_Forward]:
+    """What `rows` run in, in that order; none where that is not known."""
+    if isinstance(executor, PackedExecutor):
+        return [
+            _Forward(
+                f"{n_tokens} eager" if shape is None else f"{n_tokens} {'tree' if shape.is_tree else 'flat'}",
+                n_tokens,
+                None if shape is None else executor.replay_ms(shape),
+            )
+            for n_tokens, shape in executor.forwards(rows)
+        ]
+    if isinstance(executor, GridExecutor) and not shared:
+        return [
+            _Forward(
+                f"{batch.width} × {batch.length}",
+                batch.width * batch.length,
+                executor.replay_ms((batch.width, batch.length)) if batch.captured else None,
+            )
+            for batch in executor.plan(rows)
+        ]
+    return []
+
+
+def _sum(times: Iterable[float | None]) -> float | None:
+    """None if one of them is."""
+    total = 0.0
+    for ms in times:
+        if ms is None:
+            return None
+        total += ms
+    return total
+
+
+def _counted(names: Iterable[str]) -> str:
     """For example `2 of 32 × 256 + 1 × 64`, in the order they run."""
-    counts = Counter((batch.width, batch.length) for batch in plan)
-    return " + ".join(
-        f"{f'{count} of ' if count > 1 else ''}{width} × {length}" for (width, length), count in counts.items()
-    )
+    return " + ".join(f"{f'{count} of ' if count > 1 else ''}{name}" for name, count in Counter(names).items())
 
 
 def median_ms(call: Callable[[], object], repeats: int | None, *, least: int = LEAST_RUNS) -> tuple[float, int]:

@@ -26,7 +26,8 @@ class Measured:
     executor: str
     dtype: str
     bucket: str | None
-    """Forwards of the plan, rows × padded tokens; null where the state is shared, and for an executor without plans."""
+    """Forwards of the plan: rows × padded tokens of a grid, null where it shares the state; padded tokens and kind of
+    packs; null for an executor without plans."""
     padded_share: float | None
     """Part of the tokens that ran and were padding; null for an executor that does not count."""
     replay_ms: float | None
@@ -46,6 +47,11 @@ class Measured:
     """Null where the model has layers of a kind that is not known."""
     share: float | None
     """The floor, both parts, over `ms`."""
+    products_ms: float | None
+    """The model's matrix products alone, for the forwards of the plan at their padded tokens; null without a plan, and
+    for a model that also multiplies in other ways."""
+    products_share: float | None
+    """`products_ms` over `ms`."""
     compared_ms: float | None
     ratio: float | None
     """`compared_ms` over `ms`: above 1 is faster than the compared executor."""
@@ -104,7 +110,7 @@ def as_text(report: Report) -> str:
         facts.append(f"pool {report.pool_bytes / 1e9:.2f} GB")
     lines += [", ".join(facts), ""]
     header = ["state", "questions", "bucket", "padded", "replay ms", "call ms", "shared", "rows ms", "shared ms",
-              "param. floor ms", "att. floor ms", "share"]  # fmt: skip
+              "param. floor ms", "att. floor ms", "share", "products ms", "share"]  # fmt: skip
     compare = [] if report.compare is None else [f"{report.compare} ms", "ratio"]
     table = [header + compare, *(_line(row, compared=bool(compare)) for row in report.rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -128,6 +134,8 @@ def _line(row: Measured, *, compared: bool) -> Sequence[str]:
         _ms(row.floor_parameters_ms),
         _ms(row.floor_attention_ms),
         "-" if row.share is None else f"{row.share:.1%}",
+        _ms(row.products_ms),
+        "-" if row.products_share is None else f"{row.products_share:.1%}",
     ]
     return cells + ([_ms(row.compared_ms), "-" if row.ratio is None else f"{row.ratio:.2f}"] if compared else [])
 

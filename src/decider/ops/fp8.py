@@ -8,6 +8,8 @@ else in the batch, and the scale of a row of zeros is a small number, not 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +44,32 @@ def quantise_rows(values: Tensor) -> Quantised:
     return (wide * scales.reciprocal()).to(E4M3), scales
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fp8Product:
+    """x Wᵀ + b over a quantised copy of a bfloat16 weight."""
+
+    codes: Tensor
+    """e4m3 [out, in]."""
+    scales: Tensor
+    """float32 [1, out]."""
+    bias: Tensor | None
+    """bfloat16 [out]."""
+    quantise: Quantise
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None) -> Self:
+        """The product with `weight` [out, in], both sizes large (`is_large`), and `bias`."""
+        codes, scales = quantise_rows(weight)
+        return cls(
+            codes, scales.t().contiguous(), None if bias is None else bias.bfloat16(), _quantise_on(weight.device)
+        )
+
+    def __call__(self, x: Tensor | Quantised) -> Tensor:
+        """[N, in], or rows that were quantised where they were made → bfloat16 [N, out]."""
+        codes, scales = self.quantise(x.contiguous()) if isinstance(x, Tensor) else x
+        return _product(codes, scales, self.codes, self.scales, self.bias)
+
+
 class Fp8Linear(nn.Module):
     """A linear layer over a quantised copy of another's weights; its bias stays as it is."""
 
@@ -67,15 +95,7 @@ class Fp8Linear(nn.Module):
         rows = hidden.reshape(-1, self.in_features).contiguous()
         # The compiler fuses the plain form with what stands before it.
         codes, scales = quantise_rows(rows) if torch.compiler.is_compiling() else self._quantise(rows)
-        out = torch._scaled_mm(
-            codes,
-            self.codes.t(),
-            scale_a=scales,
-            scale_b=self.scales,
-            bias=self.bias,
-            out_dtype=torch.bfloat16,
-            use_fast_accum=FAST_ACCUMULATION,
-        )
+        out = _product(codes, scales, self.codes, self.scales, self.bias)
         return out.view(*hidden.shape[:-1], self.out_features).to(hidden.dtype)
 
 
@@ -98,12 +118,12 @@ def to_fp8(module: nn.Module, *, keep: Collection[nn.Module]) -> int:
     """
     kept = {id(each) for each in keep}
     replaced: dict[int, Fp8Linear] = {}
-    quantise = _quantise_for(module)
+    quantise = _quantise_on(next(module.parameters()).device)
     for parent in list(module.modules()):
         # Not `named_children`, which leaves out the second name of one child.
         for name, child in list(parent._modules.items()):
             # Not a subclass, which may do more than a product.
-            if type(child) is not nn.Linear or id(child) in kept or not _is_large(child):
+            if type(child) is not nn.Linear or id(child) in kept or not is_large(child.weight):
                 continue
             if id(child) not in replaced:
                 replaced[id(child)] = Fp8Linear(child, quantise)
@@ -116,9 +136,22 @@ def to_fp8(module: nn.Module, *, keep: Collection[nn.Module]) -> int:
     return len(replaced)
 
 
-def _quantise_for(module: nn.Module) -> Quantise:
+def _product(codes: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor, bias: Tensor | None) -> Tensor:
+    """bfloat16 [rows, out] of e4m3 [rows, in] and [out, in]."""
+    return torch._scaled_mm(
+        codes,
+        weight.t(),
+        scale_a=scales,
+        scale_b=weight_scales,
+        bias=bias,
+        out_dtype=torch.bfloat16,
+        use_fast_accum=FAST_ACCUMULATION,
+    )
+
+
+def _quantise_on(device: torch.device) -> Quantise:
     """The kernel on CUDA, else the plain form."""
-    if next(module.parameters()).device.type != "cuda":
+    if device.type != "cuda":
         return quantise_rows
     # Triton is there only where torch has CUDA.
     from decider.ops.fp8_kernel import quantise_rows_in_one_pass
@@ -126,9 +159,9 @@ def _quantise_for(module: nn.Module) -> Quantise:
     return quantise_rows_in_one_pass
 
 
-def _is_large(linear: nn.Linear) -> bool:
-    sizes = (linear.in_features, linear.out_features)
-    return all(size >= LEAST_FEATURES and size % FEATURES_MULTIPLE == 0 for size in sizes)
+def is_large(weight: Tensor) -> bool:
+    """Whether a linear layer of this weight [out, in] gains by FP8."""
+    return all(size >= LEAST_FEATURES and size % FEATURES_MULTIPLE == 0 for size in weight.shape)
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -6,9 +6,23 @@ plus its weight and rounds after that; in bfloat16 these are different numbers.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Norm:
+    """x / √(mean x² + ε) · (offset + weight) over the last dimension."""
+
+    weight: Tensor
+    eps: float
+    offset: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, self.eps, offset=self.offset)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, *, offset: float = 0.0) -> Tensor:

@@ -6,8 +6,17 @@ the turned part, not neighbours, and of a partly turned head the first `rotary_d
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
+
+class Rotation(NamedTuple):
+    """What a pack's positions turn heads by; both [N, rotary dim] in the model's dtype, their halves equal."""
+
+    cos: Tensor
+    sin: Tensor
 
 
 def rotary(x: Tensor, cos: Tensor, sin: Tensor, rotary_dim: int) -> Tensor:

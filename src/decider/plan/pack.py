@@ -60,7 +60,7 @@ class Pack:
     spans: tuple[Span, ...]
     """Without gaps from token 0 to N."""
     n_trunks: int
-    """The first spans are the trunks."""
+    """The first spans are the trunks, in a planned pack those with branches before the others."""
     n_real_tokens: int
     """Tokens of trunks and branches. Less than N if and only if the last span is padding."""
     slots: Table

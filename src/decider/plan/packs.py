@@ -15,7 +15,7 @@ else. So does a row of more slots than a pack may have.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from math import inf, isfinite
@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from decider.errors import ConfigError
 from decider.plan.pack import Group, Pack, make_pack
+from decider.plan.tables import PackShape, capacity_of
 from decider.plan.trunks import find_groups
 from decider.tokens.rows import Row
 
@@ -126,11 +127,23 @@ class _Part(NamedTuple):
     group: Group
 
 
-def plan_packs(rows: Sequence[Row], limits: PackLimits, cost: PackCost | None = None) -> tuple[Pack, ...]:
-    """Every row in one pack, longest packs first; () for no rows. In a pack, groups come in the order of first rows.
+def card_limits(ladder: tuple[int, ...] = LADDER) -> PackLimits:
+    """What static tables of the sizes in `ladder` hold: whatever is planned within it has a shape that may hold it."""
+    most = capacity_of(PackShape(ladder[-1], is_tree=True))
+    return PackLimits(ladder[-1], most.n_sequences, most.n_slots, ladder)
 
-    Without `cost` no pack is cut in two for its price, as is right where packs have their exact length.
+
+def plan_packs(rows: Sequence[Row], limits: PackLimits, cost: PackCost | None = None) -> tuple[Pack, ...]:
+    """Every row in one pack, longest packs first; () for no rows.
+
+    In a pack, groups that share a trunk come first, each kind in the order of first rows. Without `cost` no pack is cut
+    in two for its price, as is right where packs have their exact length.
     """
+    return tuple(iter_packs(rows, limits, cost))
+
+
+def iter_packs(rows: Sequence[Row], limits: PackLimits, cost: PackCost | None = None) -> Iterator[Pack]:
+    """As `plan_packs`, each pack made when it is asked for: the first may run while the others are made."""
     parts: list[_Part] = []
     for group in find_groups(rows):
         part = _part(rows, group)
@@ -141,15 +154,18 @@ def plan_packs(rows: Sequence[Row], limits: PackLimits, cost: PackCost | None = 
     # By tokens, spans and slots; the order of rows decides only between parts that take the same room.
     parts.sort(key=itemgetter(0, 1, 2), reverse=True)
     price = None if cost is None else _price(limits, cost)
-    packs: list[Pack] = []
     for filled in _fill(parts, limits):
         if not _fits(filled[0], limits):
-            packs.append(make_pack(rows, [filled[0].group], n_tokens=None, oversize=True))
+            yield make_pack(rows, [filled[0].group], n_tokens=None, oversize=True)
             continue
         for piece in [filled] if price is None else _cut(filled, price):
             n_tokens = limits.padded(sum([part.n_tokens for part in piece]))
-            packs.append(make_pack(rows, sorted([part.group for part in piece]), n_tokens=n_tokens))
-    return tuple(packs)
+            yield make_pack(rows, sorted([part.group for part in piece], key=_in_pack), n_tokens=n_tokens)
+
+
+def _in_pack(group: Group) -> tuple[bool, Group]:
+    """Trunks with branches first: only of those a linear attention keeps the final states."""
+    return not group.trunk_tokens, group
 
 
 def _cut_group(rows: Sequence[Row], group: Group, limits: PackLimits) -> list[_Part]:

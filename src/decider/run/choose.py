@@ -29,7 +29,7 @@ def _suits(device: str, options: GridOptions, refusal: str | None) -> Pick:
     if options.compile or options.fp8:
         return Pick("executor", "grid", "auto: compile and fp8 are its options")
     if device.startswith("cuda"):
-        return Pick("executor", "grid", "auto: on CUDA its graphs are captured; packs run eagerly there as yet")
+        return Pick("executor", "grid", "auto: its captured graphs were measured on cards; packs are to be asked for")
     if device == "mps":
         return Pick("executor", "grid", "auto: Metal compiles for each shape, and a grid has few")
     if refusal is not None:

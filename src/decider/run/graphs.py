@@ -1,4 +1,4 @@
-"""The seam between the grid and CUDA graphs: static buffers, a capturer, a graph to replay.
+"""The seam between executors and CUDA graphs: the grid's static buffers, capturers, a graph to replay.
 
 It refuses to know rows and plans. Trap: graphs share one memory pool, so a replay of any of them may overwrite whatever
 another one allocated while it was captured. What goes in and out lives in `Statics`, allocated before the capture.
@@ -6,7 +6,7 @@ another one allocated while it was captured. What goes in and out lives in `Stat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +20,9 @@ from decider.run.forward import Forward, no_packed_sequences
 # Slots of a graph at the least, so that a row with many questions still has one. They cost next to nothing: 64 rows of
 # the label head.
 LEAST_SLOTS = 64
+
+Work = Callable[[], object]
+"""What it gives is not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Graph(Protocol):
     """One captured forward."""
 
     def replay(self) -> None:
-        """Queue the forward: reads `ids` and `slots`, writes `logits` of the statics it was captured with."""
+        """Queue the forward: reads the statics it was captured with, and writes their logits."""
         ...
 
 
@@ -51,6 +54,18 @@ class Capturer(Protocol):
 
     def capture(self, forward: Forward, statics: Statics) -> Graph:
         """A graph of `statics.logits ← forward(statics.ids, statics.slots)`. Raises RuntimeError if it cannot."""
+        ...
+
+
+class WorkCapturer(Protocol):
+    """Makes graphs of work that reads and writes buffers at fixed addresses, and gives nothing back."""
+
+    def warm(self, work: Work) -> None:
+        """`work` now, where graphs are captured."""
+        ...
+
+    def record(self, work: Work) -> Graph:
+        """A graph of `work`. Raises RuntimeError if it cannot be captured."""
         ...
 
 
@@ -93,14 +108,24 @@ class CudaCapturer:
 
     def run(self, forward: Forward, statics: Statics) -> None:
         """See `Capturer`. The first run in a shape tunes its kernels and gives the stream's workspaces their memory."""
-        with torch.cuda.device(self._device), no_packed_sequences(), self._on_side_stream():
-            statics.logits.copy_(forward(statics.ids, statics.slots))
+        with no_packed_sequences():
+            self.warm(lambda: statics.logits.copy_(forward(statics.ids, statics.slots)))
 
     def capture(self, forward: Forward, statics: Statics) -> Graph:
         """See `Capturer`. `run` it in this shape before."""
+        with no_packed_sequences():
+            return self.record(lambda: statics.logits.copy_(forward(statics.ids, statics.slots)))
+
+    def warm(self, work: Work) -> None:
+        """See `WorkCapturer`."""
+        with torch.cuda.device(self._device), self._on_side_stream():
+            work()
+
+    def record(self, work: Work) -> Graph:
+        """See `WorkCapturer`. `warm` it before."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._device), no_packed_sequences(), self._capturing(graph):
-            statics.logits.copy_(forward(statics.ids, statics.slots))
+        with torch.cuda.device(self._device), self._capturing(graph):
+            work()
         return graph
 
     @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from decider.plan.buckets import Shape
+from decider.plan.tables import PackShape
 from decider.run.device import Pick
 
 
@@ -84,10 +85,19 @@ class PackedReport:
     max_tokens: int
     """Tokens of a pack; a longer row is a pack of its own."""
     picks: tuple[Pick, ...]
+    graphs: tuple[PackShape, ...]
+    """Captured shapes, largest first; none where the device has no graphs."""
+    sealed: bool
+    warmup_s: float | None
+    """Seconds that warm-up took; None where there was none."""
+    pool_bytes: int | None
+    """Device memory that warm-up added, graphs, tables and working memory; None before it and off CUDA."""
 
     def __str__(self) -> str:
         """One line."""
-        return f"packed: {self.family} backbone, packs of {self.max_tokens:,} tokens, {self.dtype} on {self.device}"
+        graphs = f"{len(self.graphs)} graphs, {'sealed' if self.sealed else 'open'}, " if self.graphs else ""
+        packs = f"{graphs}packs of {self.max_tokens:,} tokens"
+        return f"packed: {self.family} backbone, {packs}, {self.dtype} on {self.device}"
 
 
 @dataclass(frozen=True, slots=True)

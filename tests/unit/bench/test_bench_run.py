@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 import torch
 from fake_graphs import FakeCapturer
+from fake_pack_graphs import FakeWorkCapturer, falling_times
 
+from decider.backbone.load import backbone_of
 from decider.bench.cases import Case, rows_of, same
 from decider.bench.floor import floor
 from decider.bench.machine import CPU_SIDE, matmul_rate
+from decider.bench.products import Products, product_shapes
 from decider.bench.run import LEAST_RUNS, MOST_RUNS, Subject, bench, measure_case, median_ms
 from decider.bench.shapes import LABEL_IDS, random_model
 from decider.bench.work import model_work
@@ -24,9 +27,12 @@ from decider.errors import ConfigError, EngineError
 from decider.model.head import label_head
 from decider.plan.buckets import Grid
 from decider.plan.cost import CostModel
+from decider.plan.packs import card_limits
 from decider.plan.sharing import PrefixCost
+from decider.run import measure
 from decider.run.executor import Executor, Logits
 from decider.run.grid import GridExecutor
+from decider.run.packed import PackedExecutor
 from decider.run.prefix import shared as shared_module
 from decider.run.reference import ReferenceExecutor
 from decider.run.stats import ReferenceReport
@@ -38,7 +44,8 @@ HEAD = label_head(LOADED, LABEL_IDS)
 
 
 def subject(executor: Executor, name: str = "grid") -> Subject:
-    return Subject(name, executor, "tiny", "cpu", "float32", 512, 2048, model_work(LOADED.module))
+    products = Products(product_shapes(LOADED.module) or (), "cpu", "float32")
+    return Subject(name, executor, "tiny", "cpu", "float32", 512, 2048, model_work(LOADED.module), products)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +91,42 @@ def test_replays_are_summed_over_the_plan(grid: GridExecutor) -> None:
 def test_a_plan_without_all_its_graphs_has_no_replay_time(grid: GridExecutor) -> None:
     found = measure_case(same(0, 1, 200), subject(grid), None, tflops=0.01, repeats=1)
     assert (found.bucket, found.replay_ms) == ("1 × 1024", None)
+
+
+def test_packs_are_named_by_their_shapes_and_measured_beside_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "milliseconds", falling_times())
+    limits = card_limits((64, 256))
+    packed = PackedExecutor(backbone_of(LOADED), HEAD, limits, capturer=FakeWorkCapturer())
+    packed.warmup(lambda _: None)
+    rows = {
+        "256 tree": same(90, 3, 20),
+        "2 of 256 flat + 64 flat": Case(0, (200, 220, 60)),
+        "300 eager": same(0, 1, 300),
+    }
+    for bucket, case in rows.items():
+        found = measure_case(case, subject(packed, "packed"), None, tflops=0.01, repeats=1)
+        assert found.bucket == bucket
+        assert (found.replay_ms is None) == ("eager" in bucket)
+        assert found.products_ms is not None
+        assert found.products_share == found.products_ms / found.ms
+        assert (found.full_rows_ms, found.shared) == (None, case.state_tokens > 0)
+
+
+def test_products_are_timed_once_for_each_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+
+    def milliseconds(_: torch.device, work: Callable[[], object], **__: object) -> float:
+        work()
+        told.append(1)
+        return 3.0
+
+    monkeypatch.setattr(measure, "milliseconds", milliseconds)
+    shapes = product_shapes(LOADED.module)
+    # Of each of two layers: q, k and v; the output; gate and up; down.
+    assert shapes == ((128, 64), (64, 64), (256, 64), (64, 128)) * 2
+    products = Products(shapes, "cpu", "float32")
+    assert [products.ms(n) for n in (10, 20, 10)] == [3.0] * 3
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize("n_rows", [2, 30])

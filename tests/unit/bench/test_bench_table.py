@@ -15,7 +15,7 @@ ROW = Measured(
     state_tokens=300, questions=5, question_tokens=40, tokens=500, executor="grid", dtype="float32",
     bucket="2 of 4 × 384 + 1 × 64 + 1 × 128", padded_share=0.25, replay_ms=None, ms=250.0, runs=3, shared=False,
     full_rows_ms=260.0, shared_ms=None, floor_parameters_ms=50.0, floor_attention_ms=12.5, share=0.25,
-    compared_ms=None, ratio=None,
+    products_ms=60.0, products_share=0.24, compared_ms=None, ratio=None,
 )  # fmt: skip
 REPORT = Report(
     model="tiny",
@@ -41,6 +41,7 @@ def test_the_json_has_facts_at_its_top_and_null_for_what_is_not_known() -> None:
     assert facts["left_out"] == ["6000 + 16 × 40"]
     first, second = facts["rows"]
     assert (first["ratio"], first["replay_ms"], second["question_tokens"]) == (None, None, None)
+    assert (first["products_ms"], first["products_share"]) == (60.0, 0.24)
     assert (second["shared"], second["bucket"]) == (True, None)
 
 
@@ -49,8 +50,8 @@ def test_the_table_lines_up() -> None:
     header, first, second = text.splitlines()[5:8]
     assert header.split()[:3] == ["state", "questions", "bucket"]
     assert len(header) == len(first) == len(second)
-    assert " ".join(first.split()) == "300 5 × 40 2 of 4 × 384 + 2 more 25.0% - 250 no 260 - 50 12.5 25.0%"
-    assert " ".join(second.split()) == "0 5 × mixed - 25.0% - 1.23 yes 260 - 50 12.5 25.0%"
+    assert " ".join(first.split()) == "300 5 × 40 2 of 4 × 384 + 2 more 25.0% - 250 no 260 - 50 12.5 25.0% 60 24.0%"
+    assert " ".join(second.split()) == "0 5 × mixed - 25.0% - 1.23 yes 260 - 50 12.5 25.0% 60 24.0%"
     assert "ratio" not in header
     assert text.splitlines()[-1].endswith("6000 + 16 × 40")
 

@@ -1,0 +1,198 @@
+"""The gated delta rule over static tables as two Triton kernels: all chunks by themselves, then sequence by sequence.
+
+It refuses to be imported without Triton, and to make tables. Trap: the triangular inverse is a product of numbers that
+partly cancel, so it stays float32 until it is done; in bfloat16 its last rows would be noise.
+
+The rule and its chunked form are those of `ops/delta.py`, with T, w = T diag(β exp G) K and u = T diag(β) V of each
+chunk from the first kernel; the second carries the state S through a sequence:
+
+    N = u − w S;   O = diag(exp G) Q S + tril(Q Kᵀ ∘ D) N;   S ← exp(G[last]) S + (diag(exp(G[last] − G)) K)ᵀ N
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from decider.ops.launches import DELTA_CHUNK, DELTA_SCAN, launch_for
+from decider.plan.tables import CHUNK_TOKENS, StaticTables
+
+# Triton comes with torch for CUDA alone, and the type checker must do without it.
+triton: Any = importlib.import_module("triton")
+tl: Any = importlib.import_module("triton.language")
+
+
+# Triton evaluates annotations as it does its own code, and knows no `Any`.
+@triton.jit  # type: ignore[untyped-decorator]
+def _prepare_chunk(  # type: ignore[no-untyped-def]
+    key, value, log_decay, rate, offsets, chunks, read, new, running,
+    key_heads: tl.constexpr, value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
+    size: tl.constexpr, levels: tl.constexpr, key_block: tl.constexpr, value_block: tl.constexpr,
+    precision: tl.constexpr,
+):  # fmt: skip
+    chunk, head = tl.program_id(0), tl.program_id(1)
+    sequence, number = tl.load(chunks + 2 * chunk), tl.load(chunks + 2 * chunk + 1)
+    start, stop = tl.load(offsets + sequence) + number * size, tl.load(offsets + sequence + 1)
+    if start < stop:
+        place = tl.arange(0, size)
+        known = start + place < stop
+        rows = (start + place).to(tl.int64)
+        columns, others = tl.arange(0, key_block), tl.arange(0, value_block)
+        of_keys = known[:, None] & (columns < key_dim)[None, :]
+        of_values = known[:, None] & (others < value_dim)[None, :]
+        key_head = head // (value_heads // key_heads)
+        k = tl.load(key + (rows[:, None] * key_heads + key_head) * key_dim + columns[None, :], mask=of_keys, other=0.0)
+        v = tl.load(
+            value + (rows[:, None] * value_heads + head) * value_dim + others[None, :], mask=of_values, other=0.0
+        )
+        decay = tl.cumsum(tl.load(log_decay + rows * value_heads + head, mask=known, other=0.0), axis=0)
+        beta = tl.load(rate + rows * value_heads + head, mask=known, other=0.0).to(tl.float32)
+        row, column = place[:, None], place[None, :]
+        below = tl.exp(tl.minimum(decay[:, None] - decay[None, :], 0.0)) * beta[:, None]
+        below = tl.where(row > column, below * tl.dot(k, tl.trans(k), input_precision="tf32x3"), 0.0)
+        # Blocks of 2 are inverted by a change of sign; then two blocks at a time become one: D − D B D.
+        inverse = tl.where(row == column, 1.0, 0.0) - tl.where(row // 2 == column // 2, below, 0.0)
+        for level in tl.static_range(1, levels):
+            joins = (row // 2 ** (level + 1) == column // 2 ** (level + 1)) & (row // 2**level != column // 2**level)
+            part = tl.dot(inverse, tl.where(joins, below, 0.0), input_precision=precision)
+            inverse -= tl.dot(part, inverse, input_precision=precision)
+        dtype = k.dtype
+        u = tl.dot((inverse * beta[None, :]).to(dtype), v, input_precision="tf32x3")
+        w = tl.dot((inverse * (beta * tl.exp(decay))[None, :]).to(dtype), k, input_precision="tf32x3")
+        places = (rows[:, None] * value_heads + head) * value_dim + others[None, :]
+        tl.store(new + places, u.to(dtype), mask=of_values)
+        places = (rows[:, None] * value_heads + head) * key_dim + columns[None, :]
+        tl.store(read + places, w.to(dtype), mask=of_keys)
+        tl.store(running + rows * value_heads + head, decay, mask=known)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _scan_sequence(  # type: ignore[no-untyped-def]
+    query, key, read, new, running, offsets, parents, begun, ended, result, scale,
+    key_heads: tl.constexpr, value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
+    size: tl.constexpr, key_block: tl.constexpr, value_block: tl.constexpr,
+    begins: tl.constexpr, keeps: tl.constexpr,
+):  # fmt: skip
+    sequence, head = tl.program_id(1) // value_heads, tl.program_id(1) % value_heads
+    first, stop = tl.load(offsets + sequence), tl.load(offsets + sequence + 1)
+    if keeps or first < stop:
+        place, columns = tl.arange(0, size), tl.arange(0, key_block)
+        others = tl.program_id(0) * value_block + tl.arange(0, value_block)
+        of_state = (columns < key_dim)[:, None] & (others < value_dim)[None, :]
+        in_state = columns[:, None] * value_dim + others[None, :]
+        state = tl.zeros([key_block, value_block], tl.float32)
+        if begins:
+            parent = tl.load(parents + sequence).to(tl.int64)
+            at = (parent * value_heads + head) * (key_dim * value_dim)
+            state += tl.load(begun + at + in_state, mask=of_state, other=0.0)
+        key_head = head // (value_heads // key_heads)
+        dtype = new.dtype.element_ty
+        for start in range(first, stop, size):
+            known = start + place < stop
+            rows = (start + place).to(tl.int64)
+            of_keys = known[:, None] & (columns < key_dim)[None, :]
+            of_values = known[:, None] & (others < value_dim)[None, :]
+            shared = (rows[:, None] * key_heads + key_head) * key_dim + columns[None, :]
+            own = (rows[:, None] * value_heads + head) * value_dim + others[None, :]
+            q = tl.load(query + shared, mask=of_keys, other=0.0)
+            k = tl.load(key + shared, mask=of_keys, other=0.0)
+            w = tl.load(
+                read + (rows[:, None] * value_heads + head) * key_dim + columns[None, :], mask=of_keys, other=0.0
+            )
+            u = tl.load(new + own, mask=of_values, other=0.0).to(tl.float32)
+            decay = tl.load(running + rows * value_heads + head, mask=known, other=0.0)
+            whole = tl.load(running + (tl.minimum(start + size, stop) - 1).to(tl.int64) * value_heads + head)
+            before = state.to(dtype)
+            corrected = (u - tl.dot(w, before, input_precision="tf32x3")).to(dtype)
+            within = tl.dot(q, tl.trans(k), input_precision="tf32x3")
+            within *= tl.exp(tl.minimum(decay[:, None] - decay[None, :], 0.0))
+            within = tl.where(place[:, None] >= place[None, :], within, 0.0).to(dtype)
+            found = tl.dot(q, before, input_precision="tf32x3") * tl.exp(decay)[:, None]
+            found += tl.dot(within, corrected, input_precision="tf32x3")
+            tl.store(result + own, (found * scale).to(dtype), mask=of_values)
+            k = (k.to(tl.float32) * tl.exp(tl.minimum(whole - decay, 0.0))[:, None]).to(dtype)
+            state = state * tl.exp(whole) + tl.dot(tl.trans(k), corrected, input_precision="tf32x3")
+        if keeps:
+            at = (sequence.to(tl.int64) * value_heads + head) * (key_dim * value_dim)
+            tl.store(ended + at + in_state, state, mask=of_state)
+
+
+class _Pass(NamedTuple):
+    """Sequences of `StaticTables`."""
+
+    offsets: Tensor
+    chunks: Tensor
+    parents: Tensor | None
+    """With what of the other pass's states each begins; None for nothing."""
+    keeps: bool
+    """Whether final states are wanted."""
+
+
+def delta_rule_in_two_passes(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, rate: Tensor, tables: StaticTables[Tensor]
+) -> Tensor:
+    """`PackOps.delta_rule` for unit vectors: [N, value_heads, dv]; float32 and halves, all contiguous, tokens first.
+
+    Products of halves have sums in float32; the state is float32, and rounded for each product with it. Products of
+    float32 are three of TF32, which lose about as little, and the inverse in halves' kernels is of one.
+    """
+    n_tokens, value_heads, value_dim = value.shape
+    key_heads, key_dim = key.shape[1:]
+    read = torch.empty(n_tokens, value_heads, key_dim, dtype=value.dtype, device=value.device)
+    new, result = torch.empty_like(value), torch.empty_like(value)
+    running = torch.empty(n_tokens, value_heads, dtype=torch.float32, device=value.device)
+    sizes = {"key_heads": key_heads, "value_heads": value_heads, "key_dim": key_dim, "value_dim": value_dim}
+    sizes |= {"size": CHUNK_TOKENS, "key_block": max(16, triton.next_power_of_2(key_dim))}
+    value_block = max(16, triton.next_power_of_2(value_dim))
+    chunk, scan = launch_for(DELTA_CHUNK, n_tokens), launch_for(DELTA_SCAN, n_tokens)
+    rest = _Pass(tables.rest_offsets, tables.rest_chunks, tables.rest_parents if tables.is_tree else None, keeps=False)
+    first = _Pass(tables.first_offsets, tables.first_chunks, None, keeps=True)
+    states = None
+    for over in (first, rest) if tables.is_tree else (rest,):
+        n_sequences = over.offsets.shape[0] - 1
+        _prepare_chunk[(over.chunks.shape[0], value_heads)](
+            key,
+            value,
+            log_decay,
+            rate,
+            over.offsets,
+            over.chunks,
+            read,
+            new,
+            running,
+            **sizes,
+            levels=CHUNK_TOKENS.bit_length() - 1,
+            value_block=value_block,
+            precision="tf32x3" if value.dtype is torch.float32 else "tf32",
+            num_warps=chunk.warps,
+            num_stages=chunk.stages,
+        )
+        ended = None
+        if over.keeps:
+            shape = (n_sequences, value_heads, key_dim, value_dim)
+            ended = torch.empty(shape, dtype=torch.float32, device=value.device)
+        block = min(scan.block, value_block)
+        _scan_sequence[(triton.cdiv(value_dim, block), n_sequences * value_heads)](
+            query,
+            key,
+            read,
+            new,
+            running,
+            over.offsets,
+            over.parents,
+            states,
+            ended,
+            result,
+            key_dim**-0.5,
+            **sizes,
+            value_block=block,
+            begins=over.parents is not None,
+            keeps=over.keeps,
+            num_warps=scan.warps,
+            num_stages=scan.stages,
+        )
+        states = ended
+    return result
