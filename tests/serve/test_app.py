@@ -364,6 +364,24 @@ def test_a_full_queue_says_when_to_come_back(status: int) -> None:
         assert server.post("/v1/systemone", request()).status == 200
 
 
+def test_messages_name_the_setting_that_an_operator_would_change() -> None:
+    config = ServeConfig(max_body_bytes=3000, max_decompressed_bytes=400, max_json_depth=5, max_queued_rows=2)
+    many = {
+        "state": "s",
+        "model": "jev-latest",
+        "questions": {f"q{n}": {"type": "noul", "instructions": "?"} for n in "abc"},
+    }
+    with served(config=config) as server:
+        for value, status, words in [
+            ({**many, "more": "x" * 400}, 413, "max_decompressed_bytes"),
+            ({**many, "more": "x" * 3000}, 413, "max_body_bytes"),
+            ({**many, "state": [[[[[["deep"]]]]]]}, 422, "max_json_depth"),
+            (many, 413, "3 rows, over the limit of 2 that wait at once (max_queued_rows)"),
+        ]:
+            reply = server.post("/v1/systemone", value)
+            assert (reply.status, words in reply.body.decode()) == (status, True), reply.body
+
+
 def test_content_is_logged_only_where_that_was_asked_for() -> None:
     value = {**request(), "state": "a secret state"}
     with served() as quiet:

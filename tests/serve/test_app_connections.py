@@ -32,7 +32,7 @@ BODY = json.dumps(
 
 def head(length: int | None = len(BODY), *more: str) -> bytes:
     size = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
-    lines = ("POST /v1/systemone HTTP/1.1", "host: x", "content-type: application/json", size, *more)
+    lines = ("POST /v1/systemone HTTP/1.1", "host: localhost", "content-type: application/json", size, *more)
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
@@ -238,6 +238,119 @@ def test_what_is_no_http_is_a_400(server: Served, sent: bytes) -> None:
     assert json.loads(body)["detail"]
 
 
+@pytest.mark.parametrize("cut", [0, 1, 90, 150, 10_000])
+@pytest.mark.parametrize("length", [len(BODY), None])
+def test_an_upgrade_that_is_not_spoken_changes_nothing(server: Served, cut: int, length: int | None) -> None:
+    """Not for the body, wherever the segments end, and not for the next request."""
+    asks = head(length, "connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAAP__")
+    body = BODY if length else b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+    sent = (asks + body) * 2 + head() + BODY
+    at = min(cut, len(asks))
+    with server.connect() as connection:
+        connection.sendall(sent[:at])
+        time.sleep(0.02)
+        connection.sendall(sent[at:])
+        assert [status for status, _, _ in answers(connection, 3)] == [200] * 3
+
+
+def test_the_body_of_an_upgrade_is_no_request(server: Served) -> None:
+    hidden = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with server.connect() as connection:
+        connection.sendall(head(len(hidden), "connection: upgrade", "upgrade: h2c"))
+        time.sleep(0.05)
+        connection.sendall(hidden + b"GET /health/live HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n")
+        connection.sendall(b"upgrade: websocket\r\n\r\n" + head() + BODY)
+        got = answers(connection, 3)
+    assert [(status, b"alive" in body) for status, _, body in got] == [(422, False), (200, True), (200, False)]
+
+
+BROKEN = [
+    b"zz\r\nab\r\n0\r\n\r\n",
+    b"-5\r\nab\r\n0\r\n\r\n",
+    b"fffffffffffffffff\r\nab\r\n0\r\n\r\n",
+    b"1\r\nabcd\r\n0\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("chunks", BROKEN)
+def test_a_fault_in_the_framing_of_a_body_is_a_400(server: Served, chunks: bytes, apart: bool) -> None:
+    with server.connect() as connection:
+        connection.sendall(head(None) if apart else head(None) + chunks)
+        if apart:
+            time.sleep(0.05)
+            connection.sendall(chunks)
+        ((status, headers, _),) = answers(connection)
+        assert (status, headers["connection"]) == (400, "close")
+        assert connection.recv(1) == b""
+    until(lambda: server.idle() and server.held_bytes == 0)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "xchunked", "identity"])
+def test_a_transfer_coding_that_is_not_known_is_a_400(server: Served, coding: str) -> None:
+    sent = head(None).replace(b"chunked", coding.encode()) + BODY
+    with server.connect() as connection:
+        connection.sendall(sent)
+        assert answers(connection)[0][0] == 400
+
+
+@pytest.mark.parametrize("last", [b"\x00garbage\r\n\r\n", head(None) + b"zz\r\nab", b"GET http://[ HTTP/1.1\r\n\r\n"])
+def test_requests_before_a_fault_are_answered_before_it_is(server: Served, last: bytes) -> None:
+    with server.connect() as connection:
+        connection.sendall((head() + BODY) * 10 + last)
+        assert [status for status, _, _ in answers(connection, 11)] == [200] * 10 + [400]
+        assert connection.recv(1) == b""
+    until(lambda: server.idle() and server.held_bytes == 0)
+
+
+def test_who_goes_on_sending_after_a_refusal_still_reads_it(server: Served) -> None:
+    with server.connect() as connection:
+        connection.sendall(head(None) + b"zz\r\n")
+        for _ in range(20):
+            time.sleep(0.01)
+            connection.sendall(b"x" * 50_000)
+        assert answers(connection)[0][0] == 400
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("n_headers", [1, 50])
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_limit_of_a_head_is_the_same_however_it_comes(server: Served, n_headers: int, apart: bool) -> None:
+    for n_bytes, status in ((60_000, 200), (70_000, 431)):
+        lines = [f"x-{n}: " + "v" * (n_bytes // n_headers) for n in range(n_headers)]
+        sent = head(len(BODY), *lines) + BODY
+        with server.connect() as connection:
+            if apart:
+                connection.sendall(sent[:1000])
+                time.sleep(0.02)
+                connection.sendall(sent[1000:])
+            else:
+                connection.sendall(sent)
+            assert answers(connection)[0][0] == status
+
+
+def test_one_connection_too_many_is_told_so_after_its_request() -> None:
+    with served(config=ServeConfig(max_connections=2, read_timeout_s=0.5)) as server:
+        with server.connect(), server.connect():
+            for _ in range(5):
+                with server.connect() as connection:
+                    connection.settimeout(0.05)
+                    with pytest.raises(TimeoutError):
+                        connection.recv(1)
+                    connection.settimeout(10)
+                    connection.sendall(head(200_000))
+                    time.sleep(0.02)
+                    connection.sendall(b" " * 200_000)
+                    ((status, headers, body),) = answers(connection)
+                    assert (status, headers["retry-after"], headers["connection"]) == (429, "1", "close")
+                    assert "max_connections" in json.loads(body)["detail"]["message"]
+                    assert connection.recv(1) == b""
+            # Who asks nothing is told as well, and let go.
+            with server.connect() as silent:
+                assert answers(silent)[0][0] == 429
+        until(lambda: server.get("/health/live").status == 200)
+
+
 @pytest.mark.parametrize("n_sent", [1, 3])
 def test_work_is_dropped_when_its_client_leaves(n_sent: int) -> None:
     """While it runs, while it waits, and both at once."""
@@ -353,6 +466,48 @@ def test_many_at_once(server: Served) -> None:
     with ThreadPoolExecutor(16) as threads:
         together = list(threads.map(ask, bodies))
     assert together == [[one] * 5 for one in alone]
+
+
+def test_keep_alive_bounds_idle_connections_and_not_requests_that_run() -> None:
+    hold = threading.Event()
+    try:
+        with served(FakeBrain(hold=hold), ServeConfig(keep_alive_s=0.2)) as server, server.connect() as connection:
+            connection.sendall(head() + BODY)
+            time.sleep(2.2)
+            hold.set()
+            assert answers(connection)[0][0] == 200
+    finally:
+        hold.set()
+
+
+def test_who_waits_for_leave_to_send_is_refused_at_once(server: Served) -> None:
+    start = time.monotonic()
+    with server.connect() as connection:
+        connection.sendall(head(200_000, "expect: 100-continue"))
+        ((status, headers, _),) = answers(connection)
+    assert (status, headers["connection"]) == (413, "close")
+    assert time.monotonic() - start < 0.3
+
+
+def test_a_request_says_once_whom_it_is_for(server: Served) -> None:
+    for lines, version, status in [
+        ((), "1.1", 400),
+        ((), "1.0", 200),
+        (("host: localhost", "host: localhost"), "1.1", 400),
+        (("host: 127.0.0.1:8000",), "1.1", 200),
+        (("host: evil.example",), "1.1", 421),
+        (("host: localhost", "authorization: Bearer a", "authorization: Bearer b"), "1.1", 400),
+        (("host: localhost", "authorization: Bearer a"), "1.1", 200),
+        (("host: localhost",), "0.9", 400),
+        (("host: localhost",), "2.0", 400),
+    ]:
+        with server.connect() as connection:
+            connection.sendall("\r\n".join((f"GET /v1/models HTTP/{version}", *lines, "", "")).encode())
+            got, _, body = answers(connection)[0]
+        assert got == status, (lines, version, body)
+    with server.connect() as connection:
+        connection.sendall(b"GET /\r\n\r\n")
+        assert answers(connection)[0][0] == 400
 
 
 def test_nothing_is_left_on_the_loop(server: Served) -> None:

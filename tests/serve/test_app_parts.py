@@ -84,6 +84,18 @@ def test_a_zstd_window_that_no_body_needs_is_refused() -> None:
         inflate(streamed_zstd(b"x", window_log=27), "zstd", LIMIT)
 
 
+def test_a_plain_body_is_held_to_the_limit_of_its_json() -> None:
+    assert inflate(b"x" * 10, "identity", 10) == b"x" * 10
+    with pytest.raises(TooLargeError, match=r"more than 10 bytes, the limit \(max_decompressed_bytes\)"):
+        inflate(b"x" * 11, "identity", 10)
+
+
+def test_a_broken_body_is_told_no_advice_to_programmers() -> None:
+    with pytest.raises(Refusal) as caught:
+        inflate(b"nonsense", "zstd", LIMIT)
+    assert "frame_buffer" not in caught.value.message
+
+
 def test_encodings_by_name() -> None:
     assert [encoding_of(named) for named in ([], [""], ["GZIP"], ["x-gzip"], [" zstd "], ["identity"])] == [
         "identity", "identity", "gzip", "gzip", "zstd", "identity",

@@ -55,7 +55,7 @@ def test_both_readers_take_the_same_file_and_environment(tmp_path: Path) -> None
         ({"DECIDER_SERVE_OVERLOAD_STATUS": "503"}, "429 or 529"),
         ({"DECIDER_SERVE_MAX_REQUEST_TOKENS": "999999"}, "over max_queued_tokens"),
         ({"DECIDER_SERVE_MAX_HELD_BYTES": "8388607"}, "under max_body_bytes and max_decompressed_bytes together"),
-        ({"DECIDER_SERVE_MAX_JSON_DEPTH": "65"}, "max_depth is 65; it must be at most 64"),
+        ({"DECIDER_SERVE_MAX_JSON_DEPTH": "65"}, "max_json_depth is 65; it must be at most 64"),
         ({"DECIDER_SERVE_HOST": ""}, "setting 'host' is empty"),
         ({"DECIDER_SERVE_LOG_CONTENT": "perhaps"}, "true or false"),
         ({"DECIDER_API_KEYS": ""}, "is no key"),

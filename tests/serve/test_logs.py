@@ -112,6 +112,29 @@ def test_a_reader_that_has_gone_stops_nobody() -> None:
         pipe.close()
 
 
+def test_lines_of_a_write_that_failed_are_counted_as_lost() -> None:
+    class Full(io.StringIO):
+        n_faults = 2
+
+        def write(self, text: str) -> int:
+            if self.n_faults:
+                self.n_faults -= 1
+                raise OSError(28, "No space left on device")
+            return super().write(text)
+
+    stream = Full()
+    log = AccessLog(stream)
+    for _ in range(3):
+        write_one(log)
+    end = time.monotonic() + 5
+    while "log_lines_lost" not in stream.getvalue() and time.monotonic() < end:
+        time.sleep(0.01)
+    log.close()
+    lost = [line["n"] for line in lines_of(stream.getvalue()) if line["event"] == "log_lines_lost"]
+    # The line that said so was lost once itself, and is none of them.
+    assert lost == [3]
+
+
 def test_what_libraries_say_is_one_line_too() -> None:
     stream = io.StringIO()
     log = AccessLog(stream)

@@ -331,6 +331,59 @@ def test_what_no_pack_can_finish_in_time_is_given_up_before_its_deadline() -> No
     run(test())
 
 
+@pytest.mark.parametrize(("n_packs", "token_s", "kind"), [
+    (16, 0.01, TooLargeError), (15, 0.01, OverloadError), (16, 0.0001, OverloadError)
+])  # fmt: skip
+def test_what_takes_longer_than_its_deadline_alone_is_not_told_to_come_again(
+    n_packs: int, token_s: float, kind: type[Exception]
+) -> None:
+    """Once the pace is settled. It was let in all the same, and measured anew."""
+
+    async def test() -> None:
+        brain, seen = SteppedBrain(), Seen()
+        async with scheduling(brain, observer=seen) as scheduler:
+            for _ in range(n_packs):
+                scheduler._pace.learn(2048, 500, 2048 * token_s)
+            with pytest.raises(kind, match="deadline") as told:
+                await scheduler.answer(ask("s" * 900), deadline_s=0.3)
+            assert seen.drops == [("deadline", 1)]
+            assert is_empty(scheduler)
+            if kind is TooLargeError:
+                assert "(deadline_s, x-deadline-ms)" in str(told.value)
+            brain.let_run()
+
+    run(test())
+
+
+def test_who_is_not_alone_is_told_to_come_again() -> None:
+    async def test() -> None:
+        brain = SteppedBrain()
+        async with scheduling(brain) as scheduler:
+            for _ in range(20):
+                scheduler._pace.learn(2048, 500, 1e-3)
+            first = asyncio.create_task(scheduler.answer(ask("s" * 900)))
+            await until_pack(brain)
+            second = asyncio.create_task(scheduler.answer(ask("s" * 900), deadline_s=0.2))
+            await asyncio.sleep(0.01)
+            for _ in range(20):
+                scheduler._pace.learn(2048, 500, 5000.0)
+            with pytest.raises(OverloadError):
+                await second
+            brain.let_run(2)
+            await first
+
+    run(test())
+
+
+def test_a_request_of_several_packs_is_told_the_time_of_all_of_them() -> None:
+    async def test() -> None:
+        async with scheduling(FakeBrain(delay_s=0.05), QueueLimits(pack_tokens=300)) as scheduler:
+            timed = await scheduler.answer(ask("s" * 100, 12))
+            assert timed.run_s > 0.05 * timed.n_tokens / 300
+
+    run(test())
+
+
 @pytest.mark.parametrize("deadline_s", [0.0, -1.0])
 def test_a_deadline_that_passed_before_is_refused(deadline_s: float) -> None:
     async def test() -> None:

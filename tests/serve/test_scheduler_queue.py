@@ -55,6 +55,16 @@ def test_rows_of_a_request_pay_for_their_state_once_in_each_pack() -> None:
         assert stop == 4 or work.cost(1, stop + 1) > room
 
 
+def test_a_part_is_wasteful_if_it_costs_less_than_twice_the_state_it_makes_run_again() -> None:
+    work = job("s" * 200, 20).work
+    assert work is not None
+    for stop in range(1, 20):
+        state = len(work.prepared.rows[stop].ids) - work.prepared.added_tokens[stop]
+        assert work.is_wasteful(stop) == (work.cost(0, stop) < 2 * state), stop
+    assert [work.is_wasteful(stop) for stop in (1, 19)] == [True, False]
+    assert not work.is_wasteful(20)
+
+
 def test_a_large_request_is_spread_over_packs_within_the_budget() -> None:
     queue = RowQueue(500)
     large = job("s" * 100, 40)
@@ -116,6 +126,53 @@ def test_a_newcomer_comes_before_long_rows_of_one_that_was_served_but_puts_it_of
     queue.plan()
     add(queue, fourth := job("w" * 40))
     assert jobs(take(queue)) == [fourth]
+
+
+@pytest.mark.parametrize("length", [300, 450, 490, 600])
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_small_request_does_not_wait_for_the_long_rows_of_several_callers(length: int, planned: bool) -> None:
+    """Whether they fit beside each other, leave no room, or are longer than a pack."""
+    queue = RowQueue(500)
+    long = [job(letter * length) for letter in "abcdefgh"]
+    for each in long:
+        add(queue, each)
+    first = jobs(take(queue))
+    if planned:
+        queue.plan()
+    add(queue, small := job("t" * 40))
+    after = [jobs(take(queue)) for _ in range(3)]
+    assert small in after[0]
+    # Who was put off is next, and nobody is forgotten.
+    assert long[len(first)] in after[0] + after[1]
+    while (pack := queue.take(wait=False)) is not None:
+        after.append(jobs(pack))
+    assert {one for pack in (first, *after) for one in pack} == {*long, small}
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_stream_of_small_requests_puts_a_long_row_off_only_once(planned: bool) -> None:
+    queue = RowQueue(500)
+    long = [job(letter * 600) for letter in "abc"]
+    for each in long:
+        add(queue, each)
+    order = []
+    for _ in range(6):
+        if planned:
+            queue.plan()
+        add(queue, job("t" * 40))
+        order.append(any(one in long for one in jobs(take(queue))))
+    assert order == [False, True] * 3
+
+
+def test_a_small_request_that_comes_last_is_put_beside_the_first() -> None:
+    queue = RowQueue(2048)
+    middle = [job(letter * 950) for letter in "abcd"]
+    for each in middle:
+        add(queue, each)
+    add(queue, small := job("t" * 90))
+    assert jobs(take(queue))[0] is middle[0]
+    assert len(queue) == 3
+    assert small not in queue._ring
 
 
 def test_requests_share_a_pack_and_the_rest_goes_to_who_can_use_it() -> None:

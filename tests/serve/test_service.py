@@ -104,6 +104,7 @@ def test_the_port_answers_while_the_model_warms_up(tmp_path: Path) -> None:
         for status, headers, text in (get(port, "/health/ready"), ask(port)):
             assert status == 503
             assert int(headers["retry-after"]) > 0
+            assert headers["connection"] == "close"
             assert headers["x-typesafe-request-id"]
             assert "warmed up" in json.loads(text)["detail"]["message"]
         assert server.port == port
@@ -157,7 +158,7 @@ def test_nobody_is_turned_away_while_it_drains(tmp_path: Path) -> None:
 
 def test_an_idle_connection_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with serving_fake(tmp_path) as server, connected(server.port) as peer:
-        peer.sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+        peer.sendall(b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert peer.recv(1000).startswith(b"HTTP/1.1 200")
         assert server.stop(timeout_s=PROMPT_S) == EXIT_DRAINED
 
@@ -301,7 +302,9 @@ def test_a_slow_head_gets_a_408(quick: ServerProcess) -> None:
         assert time.monotonic() - started < PROMPT_S
 
 
-@pytest.mark.parametrize("first", [b"", b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n"], ids=["silent", "idle"])
+@pytest.mark.parametrize(
+    "first", [b"", b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"], ids=["silent", "idle"]
+)
 def test_a_connection_without_a_request_is_closed(quick: ServerProcess, first: bytes) -> None:
     with connected(quick.port) as peer:
         peer.sendall(first)
@@ -316,7 +319,7 @@ def test_a_peer_that_reads_nothing_is_cut_off(quick: ServerProcess) -> None:
         was_cut_off = False
         for _ in range(100):
             try:
-                peer.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * 50)
+                peer.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 50)
             except (ConnectionError, TimeoutError) as error:
                 was_cut_off = isinstance(error, ConnectionError)
                 break
@@ -327,20 +330,23 @@ def test_a_peer_that_reads_nothing_is_cut_off(quick: ServerProcess) -> None:
 
 def test_trailers_and_upgrades_change_nothing(quick: ServerProcess) -> None:
     content = body()
-    head = b"POST /v1/systemone HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    head = b"POST /v1/systemone HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n"
     with connected(quick.port) as peer:
         peer.sendall(
             head + b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\nx-trailer: 1\r\n\r\n" % (len(content), content)
         )
         assert received(peer).startswith(b"HTTP/1.1 200")
     with connected(quick.port) as peer:
-        peer.sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+        peer.sendall(
+            b"GET /health/live HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+        )
         assert peer.recv(1000).startswith(b"HTTP/1.1 200")
 
 
 def test_a_body_sent_after_its_head_is_not_put_off(quick: ServerProcess) -> None:
     content = body()
-    head = b"POST /v1/systemone HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    head = b"POST /v1/systemone HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head += b"content-length: %d\r\n\r\n"
     taken_s = []
     # Without TCP_NODELAY: the system holds the body back until the head is acknowledged.
     with connected(quick.port) as peer:
@@ -361,7 +367,7 @@ def test_too_many_connections_are_refused_with_a_time_to_come_back(quick: Server
         refused = b""
         for _ in range(25):
             peer = stack.enter_context(connected(quick.port))
-            peer.sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+            peer.sendall(b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n")
             answer = peer.recv(4096)
             if not answer.startswith(b"HTTP/1.1 200"):
                 refused = answer

@@ -48,8 +48,8 @@ class Call:
 
 def post(body: bytes, *, path: str = "/v1/systemone", content_type: str = "application/json") -> bytes:
     """A request's bytes."""
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 def wire_request(n_questions: int, state: str = "The parcel arrived broken, and nobody answers.") -> bytes:

@@ -196,4 +196,7 @@ def _deeper(depth: int, limits: Limits) -> int:
 
 
 def _too_deep(limits: Limits) -> SchemaError:
-    return SchemaError(f"nested more than {limits.max_depth} levels deep (max_depth), or containing itself; flatten it")
+    return SchemaError(
+        f"nested more than {limits.max_depth} levels deep (max_depth; of a server, max_json_depth), or containing "
+        "itself; flatten it"
+    )

@@ -61,8 +61,8 @@ class QueueLimits:
             )
         if n_rows > self.max_rows:
             raise TooLargeError(
-                f"the request has {n_rows:,} rows and too many tokens' worth of them; at most {self.max_rows:,} "
-                "(max_queued_rows) wait at once, so split it over several"
+                f"the request has {n_rows:,} rows, over the limit of {self.max_rows:,} that wait at once "
+                "(max_queued_rows), which is as good as too many tokens; split it over several"
             )
 
 

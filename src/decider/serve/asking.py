@@ -55,7 +55,9 @@ class Asking:
 
     async def _answered(self, body: bytes, encoding: str, exchange: Exchange, end: float) -> object:
         """What is sent for `body`. `end`: when its deadline is, on `time.perf_counter`."""
-        if encoding != "identity":
+        if encoding == "identity":
+            inflate(body, encoding, self.config.max_decompressed_bytes)
+        else:
             body = await self._inflated(body, encoding, end)
             exchange.incoming.hold(len(body))
         parsed = await self._parsed(body, end)

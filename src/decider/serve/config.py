@@ -32,6 +32,8 @@ class ServeConfig:
     """0 takes a free one."""
     api_keys: frozenset[bytes] = field(default=frozenset(), repr=False)
     """`key_digest` of each key that is let in; none: everyone is."""
+    allowed_hosts: str = ""
+    """Names, by commas, that a request may be for beside this machine's own, where it alone connects, without a key."""
     max_connections: int = 4096
     max_body_bytes: int = 4 * 2**20
     """The most bytes of a body as it is sent. Parsing one this large stops everyone else's for about 10 ms."""
@@ -52,7 +54,7 @@ class ServeConfig:
     max_queued_tokens: int = 262_144
     """The most tokens of requests that wait or run; more are answered with `overload_status`."""
     pack_tokens: int = 2048
-    """Tokens that go to the engine at once. A small request waits for one pack of others at most."""
+    """Tokens that go to the engine at once; a longer row goes alone."""
     deadline_s: float = 10.0
     """Work older than this is dropped: clients have given up by then."""
     read_timeout_s: float = 10.0
@@ -96,6 +98,8 @@ class ServeConfig:
                 f"max_held_bytes is {self.max_held_bytes}, under max_body_bytes and max_decompressed_bytes together, "
                 f"{one_body}; a request of that size could never be read: raise the first or lower one of the others"
             )
+        if self.max_json_depth > Limits.HARD_DEPTH:
+            raise ConfigError(f"max_json_depth is {self.max_json_depth}; it must be at most {Limits.HARD_DEPTH}")
         limits = Limits(
             max_body_bytes=self.max_decompressed_bytes,
             max_state_bytes=self.max_state_bytes,
@@ -116,7 +120,7 @@ class ServeConfig:
 
 MAX_SECONDS = 86_400
 SERVE_TYPES: Mapping[str, type] = {
-    "host": str, "port": int, KEYS_FILE: str, "max_connections": int, "max_body_bytes": int,
+    "host": str, "port": int, KEYS_FILE: str, "allowed_hosts": str, "max_connections": int, "max_body_bytes": int,
     "max_decompressed_bytes": int, "max_held_bytes": int, "max_state_bytes": int, "max_question_bytes": int,
     "max_json_depth": int, "max_questions": int, "max_row_tokens": int, "max_request_tokens": int,
     "max_queued_requests": int, "max_queued_rows": int, "max_queued_tokens": int, "pack_tokens": int,

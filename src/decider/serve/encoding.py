@@ -57,9 +57,12 @@ def encoding_of(values: list[str]) -> str:
 def inflate(body: bytes, encoding: str, limit: int) -> bytes:
     """`body` without its encoding.
 
-    Raises TooLargeError as soon as more than `limit` bytes come out, Refusal 400 for a body that is broken or cut off.
+    Raises TooLargeError as soon as more than `limit` bytes (max_decompressed_bytes) come out, Refusal 400 for a body
+    that is broken or cut off.
     """
     if encoding == "identity":
+        if len(body) > limit:
+            raise _too_large(limit, encoding)
         return body
     make: Callable[[], _Member] = _gzip if encoding == "gzip" else lambda: _zstd(limit)
     try:
@@ -67,7 +70,9 @@ def inflate(body: bytes, encoding: str, limit: int) -> bytes:
             raise _too_large(limit, encoding)
         return _members(body, make, limit, encoding)
     except (zlib.error, zstd.ZstdError) as error:
-        raise Refusal(400, f"the body is no valid {encoding}: {error}; compress it again, or send it plain") from None
+        # What follows its first sentence is advice to a programmer of ours.
+        reason = str(error).partition(". ")[0].rstrip(".")
+        raise Refusal(400, f"the body is no valid {encoding}: {reason}; compress it again, or send it plain") from None
 
 
 def _members(body: bytes, make: Callable[[], _Member], limit: int, encoding: str) -> bytes:
@@ -97,7 +102,8 @@ def _zstd(limit: int) -> _Member:
 
 
 def _too_large(limit: int, encoding: str) -> TooLargeError:
+    said = "" if encoding == "identity" else f" without its {encoding} encoding"
     return TooLargeError(
-        f"the body has more than {limit:,} bytes without its {encoding} encoding, the limit (max_decompressed_bytes), "
+        f"the body has more than {limit:,} bytes{said}, the limit (max_decompressed_bytes), "
         "which no model's maximum context length can use; shorten the state or ask fewer questions"
     )

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from decider.serve.body import Held, Incoming
 from decider.serve.config import ServeConfig
+from decider.serve.hosts import Hosts
 from decider.serve.logs import AccessLog
 from decider.serve.metrics import Metrics
 from decider.serve.refusal import ClientLeftError, Failure, failure_of, is_expected
@@ -40,7 +41,7 @@ CLIENT_LEFT_STATUS = 499
 MAX_ID_CHARACTERS = 64
 REASONS = {
     400: "bad_request", 401: "wrong_key", 403: "no_key", 404: "not_found", 405: "wrong_method", 408: "slow_sender",
-    413: "too_large", 415: "unsupported_type", 422: "schema", 429: "overload", 499: "client_left",
+    413: "too_large", 415: "unsupported_type", 421: "wrong_host", 422: "schema", 429: "overload", 499: "client_left",
     500: "internal_error", 503: "not_ready", 529: "overload",
 }  # fmt: skip
 
@@ -77,6 +78,7 @@ class Guard:
         self._log = log
         self._held = held
         self._ids = RequestIds()
+        self._hosts = Hosts.of(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -95,6 +97,7 @@ class Guard:
             await send(message)
 
         try:
+            self._hosts.check(scope["http_version"], incoming.all_headers)
             await self._app(scope, receive, sending)
         except ClientLeftError:
             exchange.status = CLIENT_LEFT_STATUS

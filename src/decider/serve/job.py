@@ -84,6 +84,8 @@ class Job:
     began_s: float
     deadline_s: float | None
     """On the scheduler's clock."""
+    is_alone: bool = False
+    """It found the house empty."""
     held: Held = NOTHING
     """Of the house; changed together with `Admission`."""
     work: Work | None = None

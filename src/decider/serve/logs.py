@@ -89,6 +89,7 @@ class AccessLog:
         with self._lock:
             lines, self._lines = self._lines, []
             lost, self._lost = self._lost, 0
+        n_unwritten = lost + len(lines)
         if lost:
             lines.append(json.dumps({"ts": round(time.time(), 3), "event": "log_lines_lost", "n": lost}))
         if not lines:
@@ -99,7 +100,7 @@ class AccessLog:
         except (OSError, ValueError):
             # The reader has gone, or the disk is full; answers matter more than their log.
             with self._lock:
-                self._lost += len(lines)
+                self._lost += n_unwritten
 
 
 class LogHandler(logging.Handler):

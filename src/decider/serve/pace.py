@@ -17,6 +17,8 @@ FIRST_PACK_S = 20.0
 """Before anything was measured: a first forward loads code, lays out weights and compiles kernels."""
 FIRST_TOKEN_S = 0.02
 """Before anything was measured: 2 billion parameters in float32 take about this on one old core."""
+SETTLED_PACKS = 16
+"""The first packs load and compile; what they took says little."""
 FULL_SHARE = 0.5
 """A pack counts as full from this share of its budget on."""
 
@@ -32,12 +34,14 @@ class Pace:
     token_s: float = 0.0
     """Mean of a pack's seconds a token."""
     longest_row_tokens: int = 0
+    n_packs: int = 0
     full_token_s: float = 0.0
     """Mean of the seconds a token of full packs, or the least of others where that is less: a queue makes full ones."""
 
     def learn(self, n_tokens: int, longest_row_tokens: int, run_s: float) -> None:
         """A pack of `n_tokens` took `run_s`."""
         token_s = run_s / n_tokens
+        self.n_packs += 1
         if self.pack_s is None:
             self.token_s, self.full_token_s, self.pack_s = token_s, token_s, run_s
         else:
@@ -61,6 +65,11 @@ class Pace:
     def limit_s(self, n_tokens: int, longest_row_tokens: int) -> float:
         """Seconds after which a pack counts as stuck."""
         return max(MIN_LIMIT_S, LIMIT_FACTOR * self.predict_s(n_tokens, longest_row_tokens))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether enough was measured to tell a caller that his request can never be done in time."""
+        return self.n_packs >= SETTLED_PACKS
 
     def wait_s(self, n_tokens: int) -> float:
         """Seconds that so many queued tokens take, in full packs; 0 before the first pack."""

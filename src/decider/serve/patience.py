@@ -1,6 +1,6 @@
-"""Whether a request that comes now would be through in time.
+"""Whether a request that comes now would be through in time, and whether one that was not ever could be.
 
-It refuses to know requests: tokens and seconds are enough. Trap: a pace that was measured while the machine was busy
+It refuses to know what is asked: tokens and seconds do. Trap: a pace that was measured while the machine was busy
 with something else must not keep callers away for good, so whoever finds the house empty is let in, and measures anew.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from decider.errors import TooLargeError
+from decider.serve.job import Job
 from decider.serve.loop import EngineLoop
 from decider.serve.pace import Pace
 from decider.serve.rowqueue import RowQueue
@@ -45,6 +47,21 @@ class Patience:
     def retry_s(self, house_tokens: int) -> float:
         """When a caller should come again: what is in the house now has run by then."""
         return min(MAX_RETRY_S, max(MIN_RETRY_S, self.pace.wait_s(house_tokens)))
+
+    def in_vain(self, job: Job) -> TooLargeError | None:
+        """What a request is told at its deadline, which nobody was before, if by a settled pace it takes longer than
+        that; None if it may try again.
+        """
+        if job.deadline_s is None or job.work is None or not self.pace.is_settled:
+            return None
+        n_tokens, deadline_s = job.work.prepared.n_tokens, job.deadline_s - job.began_s
+        needed_s = self.pace.wait_s(n_tokens)
+        if needed_s <= deadline_s:
+            return None
+        return TooLargeError(
+            f"{n_tokens:,} tokens are too many tokens for this server's pace: they take about {needed_s:.3g} s, over "
+            f"the deadline of {deadline_s:.3g} s (deadline_s, x-deadline-ms); shorten the state or ask fewer questions"
+        )
 
     def _running_s(self) -> float:
         """What the pack that runs still takes."""

@@ -5,7 +5,10 @@ taken, requests that left are struck from it, and a newcomer may push aside what
 
 Turns: requests stand in a ring. A pack begins with the first of them, who may have half of it, gives each a fair share
 of its tokens in turn, at least a row, and what is left to the first who can use it. Whoever was served goes to the end;
-whoever was not keeps his place, so that he is first soon. A long state runs again in every pack that holds rows of its
+whoever was not keeps his place, so that he is first soon. What wants no more than a quarter of a pack is small, and
+comes before others who are not first; for a first row that leaves no room beside it, small requests go before, but a
+request is put off so once only before it is served. So a small one waits for the pack that runs when it comes and,
+where that is one of small ones, for one long row more. A long state runs again in every pack that holds rows of its
 request; so a share that would be spent on that is not given, and such a request gets in whole, or when it is first.
 """
 
@@ -18,6 +21,8 @@ from collections.abc import Callable
 
 from decider.serve.job import Claim, Job, Pack, Work
 
+SMALL_SHARE = 4
+"""What wants at most a pack divided by this is small."""
 MAX_MISSES = 64
 """Requests whose rows do not fit into what is left of a pack, before no more are tried."""
 
@@ -123,22 +128,40 @@ class RowQueue:
     def _plan(self) -> None:
         began = time.perf_counter()
         share = self._pack_tokens // max(1, len(self._ring))
-        first, work = next(iter(self._ring.items()))
-        if first not in self._claims:
+        ring = list(self._ring.items())
+        first, work = ring[0]
+        small: list[tuple[Job, Work]] = []
+        others: list[tuple[Job, Work]] = []
+        for each in ring:
+            (small if self._is_small(each[1]) else others).append(each)
+        ring = small + others
+        if first not in self._claims and not self._gives_way(work, small):
             self._claim(first, work, max(share, self._pack_tokens // 2), any_part=True)
-        if self._fill(share, whole=False):
+        if self._fill(ring, share, whole=False):
             if first in self._claims:
                 self._extend(self._claims[first])
-            self._fill(self._pack_tokens, whole=True)
+            self._fill(ring, self._pack_tokens, whole=True)
+        if first not in self._claims:
+            work.displaced = True
         for claim in self._claims.values():
             self._extend(claim)
         self._is_planned = True
         self._planned(time.perf_counter() - began)
 
-    def _fill(self, share: int, *, whole: bool) -> bool:
+    def _is_small(self, work: Work) -> bool:
+        return work.left_tokens <= self._pack_tokens // SMALL_SHARE
+
+    def _gives_way(self, work: Work, small: list[tuple[Job, Work]]) -> bool:
+        """Whether who is first lets small requests go before: its row leaves no room for one, and it has not yet."""
+        if work.displaced or not small or self._is_small(work):
+            return False
+        room = self._pack_tokens - work.cost(work.next, work.next + 1)
+        return any(each.left_tokens > room for _, each in small)
+
+    def _fill(self, ring: list[tuple[Job, Work]], share: int, *, whole: bool) -> bool:
         """Give `share` tokens to each in turn who has none; `whole`: all of it or nothing. Whether there was a miss."""
         misses = 0
-        for job, work in self._ring.items():
+        for job, work in ring:
             room = self._pack_tokens - self._claimed_tokens
             if room <= 0 or misses == MAX_MISSES:
                 break
@@ -159,8 +182,12 @@ class RowQueue:
         will do; nor one that is not `all_of_it`, where that is asked for.
         """
         first = work.cost(work.next, work.next + 1)
-        if self._claims and first > self._pack_tokens - self._claimed_tokens:
+        room = self._pack_tokens - self._claimed_tokens
+        if self._claims and first > room:
             return False
+        if self._claims:
+            # A share is meant for an empty pack; others may have claimed most of it before it was planned.
+            share = min(share, room)
         stop = max(work.next + 1, work.fit(work.next, share))
         if all_of_it and stop < work.n_rows:
             return False
@@ -186,16 +213,31 @@ class RowQueue:
             )
             if freed and freed >= first - room and not work.is_wasteful(part):
                 self._set_stop(largest, stop)
-            elif first > room and len(self._claims) == 1 and largest.start > 0 and not largest.work.displaced:
-                # Long rows of a request that was served just now: they come right after, and are not put off twice.
-                largest.work.displaced = True
-                self._claimed_tokens -= self._claims.pop(largest.job).tokens
-                self._is_planned = False
+            elif self._is_small(work):
+                self._put_off_for(first - room)
         room = self._pack_tokens - self._claimed_tokens
         if (room > 0 or not self._claims) and not self._claim(job, work, min(share, room)):
             self._claim(job, work, room, all_of_it=True)
         if not self._is_planned:
             self._plan()
+
+    def _put_off_for(self, tokens: int) -> None:
+        """Strike a claim of `tokens` or more, of who is not small: if need be of who is first, but that only once."""
+        first = next(iter(self._ring))
+        fit = [
+            claim
+            for claim in self._claims.values()
+            if claim.tokens >= tokens
+            and not self._is_small(claim.work)
+            and not (claim.job is first and claim.work.displaced)
+        ]
+        if not fit:
+            return
+        struck = max(fit, key=lambda claim: (claim.job is not first, claim.tokens))
+        struck.work.displaced |= struck.job is first
+        del self._claims[struck.job]
+        self._claimed_tokens -= struck.tokens
+        self._is_planned = False
 
     def _set_stop(self, claim: Claim, stop: int) -> None:
         tokens = claim.work.cost(claim.start, stop)

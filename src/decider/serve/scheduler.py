@@ -207,6 +207,7 @@ class Scheduler:
         if not self._admission.has_room(NOTHING, Held(1, 0, tokens)):
             raise self._overload("the queue is full")
         self._check_patience(job, tokens)
+        job.is_alone = not self._admission.requests
         self._hold(job, Held(1, 0, tokens))
         self._admitted += 1
 
@@ -313,7 +314,9 @@ class Scheduler:
             self._expire(job)
 
     def _expire(self, job: Job) -> None:
-        self._settle(job, self._overload("the deadline passed before the answer was there"), "deadline")
+        in_vain = self._patience.in_vain(job) if job.is_alone else None
+        late = self._overload("the deadline passed before the answer was there")
+        self._settle(job, in_vain or late, "deadline")
 
     def _settle(self, job: Job, outcome: Timed | BaseException | None, reason: str) -> None:
         """The one end of every admitted request. None: its caller is gone."""
