@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from decider.data.build import hashes, line_of
-from decider.data.families.catalogue import FAMILIES, items
+from decider.data.families.catalogue import FAMILIES, HELD_OUT, STOPPING, items
 from decider.data.families.making import Family
 from decider.data.fetch import Download, downloaded, items_of
 from decider.data.folder import MANIFEST, check_out, publish_out
@@ -28,11 +28,10 @@ from decider.model.wheel import Say
 from decider.version import VERSION
 
 MADE_BY = "decider data build train"
-MOST_STOP = 2000
+MOST_STOP = 2750
 """Items of `heldout.jsonl`, shared out evenly among all tasks there are."""
 FAMILY_TEST = 200
 """Items of a family's held-out file, the same for every seed."""
-TEST_STREAM = "held out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +110,20 @@ def _real(each: TrainTask, cache: Path, say: Say, limit: int | None, most_stop: 
 
 def _made(family: Family, seed: int, limit: int | None, most_stop: int) -> _Written:
     n = family.share if limit is None else min(limit, family.share)
-    test = {asked_of(item): item for item in itertools.islice(items(family, TEST_STREAM), FAMILY_TEST)}
+    test = {asked_of(item): item for item in itertools.islice(items(family, HELD_OUT), FAMILY_TEST)}
     seen = set(test)
     train: list[Item] = []
     stop: list[Item] = []
+    if family.held is not None:
+        stopping = {asked_of(item): item for item in itertools.islice(items(family, STOPPING), most_stop)}
+        stop = [item for asked, item in stopping.items() if asked not in seen]
     # Small families repeat themselves; then there are fewer items, and the manifest says so.
     for item in itertools.islice(items(family, f"seed {seed}"), 2 * n):
         asked = asked_of(item)
         if asked in seen:
             continue
         seen.add(asked)
-        if share(asked, "stop") < STOP_SHARE and len(stop) < most_stop:
+        if family.held is None and share(asked, "stop") < STOP_SHARE and len(stop) < most_stop:
             stop.append(item)
         elif len(train) < n:
             train.append(item)

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SWITCH_S = 0.001
+SWITCH_S = 0.0005
 
 
 @contextmanager

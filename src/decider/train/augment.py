@@ -28,6 +28,8 @@ NONE_FITS = (
     "no option fits",
     "another answer",
 )
+RIGHT_DROPPED = 0.25
+"""Of the times an option of `NONE_FITS` is added, how often the right one is dropped for it."""
 REWORDINGS = (
     "{} Choose one.",
     "Answer from the context: {}",
@@ -55,7 +57,7 @@ class Augmentation:
     subset: float = 0.25
     """Some of a Choice's wrong options left out."""
     abstain: float = 0.15
-    """An option of `NONE_FITS` added to a Choice, and in half of these the right one dropped for it."""
+    """An option of `NONE_FITS` added to a Choice, and in `RIGHT_DROPPED` of these the right one dropped for it."""
     reword: float = 0.15
     """Instructions in one of `REWORDINGS`."""
     text_state: float = 0.3
@@ -117,7 +119,7 @@ def _changed(
         options = [right, *draw.sample(others, draw.randint(1, len(others) - 1))]
     if draw.random() < augmentation.abstain and not says_none and len(options) < DEFAULT_LIMITS.max_options:
         none: tuple[str, JsonValue] = (draw.choice(NONE_FITS), None)
-        if len(options) > 2 and draw.random() < 0.5:
+        if len(options) > 2 and draw.random() < RIGHT_DROPPED:
             options.remove(right)
             right = none
         options.append(none)

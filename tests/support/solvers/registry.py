@@ -6,9 +6,10 @@ Trap: a family without a solver fails the tests by name; nothing is passed over.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from solvers import reasoned, strings, told
+from solvers import daily, reasoned, strings, told
 from solvers.reading import Answer
 from solvers.tabular import solve_record
 
@@ -40,4 +41,18 @@ SOLVERS: dict[str, Callable[[Any, str, dict[str, Any]], Answer]] = dict.fromkeys
     "formats": strings.solve_formats,
     "follows": strings.solve_follows,
     "toolbox": strings.solve_toolbox,
+    "routing": partial(daily.solve_class, "teams"),
+    "ticket": daily.solve_ticket,
+    "intent": partial(daily.solve_class, "intents"),
+    "meetings": partial(daily.solve_class, "meetings"),
+    "topic": partial(daily.solve_class, "topics"),
+    "alerts": partial(daily.solve_class, "alerts"),
+    "next_step": daily.solve_step,
+    "grading": daily.solve_grading,
+    "leads": daily.solve_leads,
+    "guard": daily.solve_guard,
+    "aspects": daily.solve_aspects,
+    "entails": daily.solve_entails,
+    "same_meaning": daily.solve_same,
+    "summary_fits": daily.solve_summary,
 }

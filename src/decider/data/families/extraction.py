@@ -108,7 +108,7 @@ def extraction(rng: random.Random) -> Item:
         text = rng.choice(
             ("What is the {role} {kind}?", "Which {kind} is given as the {role} one?", "Pick out the {role} {kind}.")
         )
-        if rng.random() < 0.1:
+        if rng.random() < 0.02:
             role = rng.choice([role for role in ROLES if role not in roles])
             wrong = [found[kind, each] for each in roles] + [near_copy(rng, found[kind, roles[0]])]
             way_out = rng.choice((*NONE_FITS, *NOT_STATED))
@@ -120,7 +120,7 @@ def extraction(rng: random.Random) -> Item:
         wrong += [near_copy(rng, gold) for _ in range(rng.randint(0, 8))]
         wrong = [each for each in wrong if each != gold]
         if rng.random() < 0.11:
-            # As often as the role is missing: a way out must not be a sign that it is right.
+            # More often than the role is missing: a way out must not be a sign that it is right.
             names = list(dict.fromkeys([gold, *wrong, rng.choice((*NONE_FITS, *NOT_STATED))]))
             return _choice(rng, text.format(role=role, kind=kind), names, gold)
         return pick(rng, text.format(role=role, kind=kind), gold, wrong, abstain_share=0.04)

@@ -41,7 +41,9 @@ def deduction(rng: random.Random) -> Item:
         return found
 
     def open_world() -> Asked:
-        person, name = rng.choice(list(members)), rng.choice(properties)
+        sure = [(person, name) for person in members for name in known(person)]
+        settled = sure and rng.random() < 0.6
+        person, name = rng.choice(sure) if settled else (rng.choice(list(members)), rng.choice(properties))
         answer = known(person).get(name)
         gold = "cannot be told" if answer is None else "yes" if answer else "no"
         return choice(f"Is {person} {name}?", OPEN), gold

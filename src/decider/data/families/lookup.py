@@ -9,7 +9,7 @@ import random
 from collections import Counter
 
 from decider.data.families import words
-from decider.data.families.making import NOT_STATED, Asked, item, pick, several
+from decider.data.families.making import ABSTAIN_RIGHT, NOT_STATED, Asked, item, pick, several
 from decider.data.families.tables import Value, Written, table
 from decider.data.items import Item, choice, noul
 
@@ -71,13 +71,15 @@ def lookup(rng: random.Random) -> Item:
     return item(written.state, several(rng, [lambda: by_key(rng, written)]))
 
 
-def by_key(rng: random.Random, written: Written, abstain_share: float = 0.12) -> Asked:
+def by_key(
+    rng: random.Random, written: Written, abstain_share: float = 0.12, abstain_right: float = ABSTAIN_RIGHT
+) -> Asked:
     """The answer is a value of its column, the others of this or another column, or made up."""
     key = rng.choice(written.keys)
     field = rng.choice(list(written.rows[key]))
     text = fill(rng, BY_KEY, field=field, noun=written.noun, key=key)
     gold = str(written.rows[key][field])
-    return pick(rng, text, gold, _wrong(rng, written, field), abstain_share=abstain_share)
+    return pick(rng, text, gold, _wrong(rng, written, field), abstain_share=abstain_share, abstain_right=abstain_right)
 
 
 def _wrong(rng: random.Random, written: Written, field: str) -> list[str]:
@@ -186,9 +188,10 @@ def stated(rng: random.Random) -> Item:
     def ask() -> Asked:
         missing = [(key, field) for key, row in rows.items() for field in fields if field not in row]
         there = [(key, field) for key, row in rows.items() for field in row]
-        known = not missing or rng.random() < 0.5
+        yes_no = rng.random() < 0.6
+        known = not missing or rng.random() < (0.5 if yes_no else 1 - ABSTAIN_RIGHT)
         key, field = rng.choice(there if known else missing)
-        if rng.random() < 0.6:
+        if yes_no:
             return noul(fill(rng, IS_STATED, field=field, noun=whole.noun, key=key)), known
         text = fill(rng, BY_KEY, field=field, noun=whole.noun, key=key)
         wrong = [str(row[field]) for row in rows.values() if field in row] or [str(_like(rng, whole.rows[key][field]))]
@@ -206,7 +209,7 @@ def stated(rng: random.Random) -> Item:
 def none_fits(rng: random.Random) -> Item:
     """Look-up where an option says that no other is right, and often is."""
     written = table(rng)
-    return item(written.state, several(rng, [lambda: by_key(rng, written, abstain_share=1.0)]))
+    return item(written.state, several(rng, [lambda: by_key(rng, written, abstain_share=1.0, abstain_right=0.5)]))
 
 
 def lookup_wide(rng: random.Random) -> Item:

@@ -18,6 +18,9 @@ NONE_FITS = ("none of these", "none of the above", "another one", "not listed he
 NOT_STATED = ("not stated", "the text does not say", "unknown")
 """Options that are right where the state does not tell."""
 
+ABSTAIN_RIGHT = 0.15
+"""How often an abstaining option is right where it stands. More, and a model learns to abstain."""
+
 Asked: TypeAlias = tuple[dict[str, object], Gold]
 """A question in its wire form, and its answer."""
 
@@ -35,6 +38,8 @@ class Family:
     share: int
     """How many items of it are made unless told otherwise."""
     make: Callable[[random.Random], Item]
+    held: Callable[[random.Random], Item] | None = None
+    """Makes items of phrases that `make` never uses, for the held-out stream; None: that stream uses `make` too."""
 
 
 def item(state: object, asked: Sequence[Asked]) -> Item:
@@ -69,9 +74,10 @@ def pick(
     most: int = 12,
     abstain: Sequence[str] = NONE_FITS,
     abstain_share: float = 0.12,
+    abstain_right: float = ABSTAIN_RIGHT,
 ) -> Asked:
-    """A Choice between `gold` and some of `others`. At times an abstaining option stands among them, and half of those
-    times the right one is missing, so that abstaining is right.
+    """A Choice between `gold` and some of `others`. At times an abstaining option stands among them, and in a
+    share of `ABSTAIN_RIGHT` of those times the right one is missing, so that abstaining is right.
     """
     wrong = list(dict.fromkeys(other for other in others if other != gold))
     assert wrong, (instructions, gold)
@@ -80,7 +86,7 @@ def pick(
     names = [gold, *wrong]
     if rng.random() < abstain_share:
         way_out = rng.choice(abstain)
-        if rng.random() < 0.5 and len(wrong) > 1:
+        if rng.random() < abstain_right and len(wrong) > 1:
             names = wrong
             gold = way_out
         rng.shuffle(names)

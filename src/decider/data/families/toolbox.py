@@ -104,7 +104,7 @@ def toolbox(rng: random.Random) -> Item:
         if other != (verb, thing) and other not in others:
             others.append(other)
     judged = rng.random() < 0.3
-    fits = rng.random() < (0.5 if judged else 0.8)
+    fits = rng.random() < (0.5 if judged else 0.93)
     tools = [(verb, thing), *others] if fits else others
     rng.shuffle(tools)
     style = rng.choice(STYLES)
@@ -115,11 +115,11 @@ def toolbox(rng: random.Random) -> Item:
         listed = [{"name": name, "description": said} for name, said in named.items()]
         state: object = {"request": request, "tools": listed}
         asked: list[Asked] = [(noul(rng.choice(FITS)), fits)]
-        if rng.random() < 0.4:
+        if rng.random() < (0.5 if fits else 0.1):
             names = [*named, way_out]
             asked.append((choice(rng.choice(WHICH), names), gold))
         return item(state, asked)
     options: dict[str, object] = dict(named) if rng.random() < 0.8 else dict.fromkeys(named)
-    if not fits or len(options) == 1 or rng.random() < 0.2:
+    if not fits or len(options) == 1 or rng.random() < 0.4:
         options |= {way_out: None}
     return item(request if rng.random() < 0.6 else {"request": request}, [(choice(rng.choice(WHICH), options), gold)])
