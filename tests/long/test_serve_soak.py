@@ -62,6 +62,8 @@ class Soaked:
     crowd: Crowd
     rss_bytes: list[float]
     """Medians of the window after `warm_s`, and of the last one."""
+    course_mb: list[int]
+    """Medians of each half minute, by which a step is told from a leak."""
     load: Mapping[str, int]
     """After the end."""
     server_cpu_s: float
@@ -99,7 +101,11 @@ async def soak(server: ServerProcess, *, seconds: float, warm_s: float, window_s
         statistics.median(rss for when, rss in samples if start_s <= when - started_s <= start_s + window_s)
         for start_s in (warm_s, seconds - window_s)
     ]
-    return Soaked(quiet_s, capacity, crowd, rss, load_of(port), cpu_s, seconds)
+    halves = [
+        [rss for when, rss in samples if n * 30 <= when - started_s < n * 30 + 30] for n in range(int(seconds) // 30)
+    ]
+    course_mb = [round(statistics.median(half) / 1e6) for half in halves if half]
+    return Soaked(quiet_s, capacity, crowd, rss, course_mb, load_of(port), cpu_s, seconds)
 
 
 def report(soaked: Soaked) -> str:
@@ -111,7 +117,7 @@ def report(soaked: Soaked) -> str:
         f"quiet p50 {soaked.quiet_s * 1e3:.2f} ms; small under load p50 {percentile(small_s, 0.5) * 1e3:.2f}, "
         f"p99 {percentile(small_s, 0.99) * 1e3:.2f} ms, limit {limit_s(soaked) * 1e3:.2f}\n"
         f"memory {soaked.rss_bytes[0] / 1e6:.1f} → {soaked.rss_bytes[1] / 1e6:.1f} MB "
-        f"({soaked.rss_bytes[1] / soaked.rss_bytes[0] - 1:+.1%})\n"
+        f"({soaked.rss_bytes[1] / soaked.rss_bytes[0] - 1:+.1%}); by half minutes {soaked.course_mb}\n"
         f"statuses { ({kind: dict(counts) for kind, counts in statuses_of(soaked.crowd).items()}) }\nload {soaked.load}"
     )
 
