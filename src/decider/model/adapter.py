@@ -66,8 +66,12 @@ def is_adapted(name: str) -> bool:
 
 
 def added(weight: Tensor, pair: Pair, scale: float) -> Tensor:
-    """weight + scale · b a, the sum taken in the precision of the pair and rounded to the dtype of `weight`."""
-    return torch.addmm(weight.to(pair.b.dtype), pair.b, pair.a, alpha=scale).to(weight.dtype)
+    """weight + scale · b a, the sum taken in the precision of the pair and rounded to the dtype of `weight`.
+
+    Of one matrix, [out, in], or of a stack of like ones, [n, out, in], with the pairs stacked likewise.
+    """
+    sum_of = torch.addmm if weight.dim() == 2 else torch.baddbmm
+    return sum_of(weight.to(pair.b.dtype), pair.b, pair.a, alpha=scale).to(weight.dtype)
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:

@@ -25,7 +25,7 @@ from decider.run.graphs import WorkCapturer
 from decider.run.pack_forward import PackForward, states_at_slots
 from decider.run.pack_probe import least, probe
 from decider.run.pack_statics import CapturedPack, Lane, PackGraphs, PackStatics, allocate_pack_statics
-from decider.run.warmup import GRAPH_BYTES, GRAPH_TOLERANCE, PROGRESS_EVERY, WORKING_SETS, Clock, Say, slot_difference
+from decider.run.warmup import GRAPH_BYTES, GRAPH_TOLERANCE, WORKING_SETS, Clock, Say, slot_difference, tell_captured
 
 DELTA_TOLERANCE = 2e-2
 """flash-linear-attention multiplies float32 in TF32, and the eager forward does not."""
@@ -151,9 +151,7 @@ def _capture(
             raise EngineError(
                 f"a pack ({shape}) cannot be captured: {first_line(error):.160}; use --executor grid"
             ) from error
-        if count % PROGRESS_EVERY == 0 or count in (1, len(shapes)):
-            rate = count / max(1e-9, time.perf_counter() - began)
-            say(f"captured {count}/{len(shapes)} graphs, {rate:.1f} a second{measure.reserved_line(stage.device)}")
+        tell_captured(count, len(shapes), began, stage.device, say)
     return captured, expected
 
 

@@ -130,10 +130,15 @@ def capture_all(
             raise EngineError(
                 f"{bucket(shape)} cannot be captured: {first_line(error):.160}; use the reference executor"
             ) from error
-        if count % PROGRESS_EVERY == 0 or count in (1, len(shapes)):
-            rate = count / max(1e-9, time.perf_counter() - began)
-            say(f"captured {count}/{len(shapes)} graphs, {rate:.1f} a second{measure.reserved_line(device)}")
+        tell_captured(count, len(shapes), began, device, say)
     return captured, expected
+
+
+def tell_captured(count: int, of: int, began: float, device: torch.device, say: Say) -> None:
+    """Now and then a line on how far the capture is; `began` is on `time.perf_counter`."""
+    if count % PROGRESS_EVERY == 0 or count in (1, of):
+        rate = count / max(1e-9, time.perf_counter() - began)
+        say(f"captured {count}/{of} graphs, {rate:.1f} a second{measure.reserved_line(device)}")
 
 
 def fill(statics: Statics, vocab: int) -> None:

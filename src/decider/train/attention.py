@@ -1,8 +1,8 @@
 """Attention over a pack, with gradients: causal in each span, and a branch also sees its whole trunk.
 
 It refuses to know layers and rotary angles. It is plain torch, for any device; `compiled.by_blocks` takes its place on
-a card. Trap: keys are padded with a span's last token. Roots need no mask for
-that, as no real token sees what lies behind it; a branch's trunk lies before it, and its padding must be hidden.
+a card. Trap: keys are padded with a span's last token. Roots need no mask for that, as no real token sees what lies
+behind it; a branch's trunk lies before it, and its padding must be hidden.
 """
 
 from __future__ import annotations

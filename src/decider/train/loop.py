@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -103,12 +104,11 @@ class Run:
             # Beside it, workers read their data.
             if self._step == 0:
                 self._evaluate(best=False)
-            batch = next(feed)
+            batches = chain((next(feed),), feed)
             # What is loaded and compiled until here is no sign of the time to come.
             self._began = self._told_at = self._clock()
             while (progress := self._progress()) < 1 and not self._watch.is_over:
-                self._one(batch, progress)
-                batch = next(feed)
+                self._one(next(batches), progress)
                 now = self._progress()
                 # Also where the last step ends: n · 1.
                 if floor(now * self._recipe.evaluations) > floor(progress * self._recipe.evaluations):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from decider.model.adapter import Pair, is_adapted
+from decider.model.adapter import Pair, added, is_adapted
 from decider.train.forward import EMBEDDING, Weights
 
 A, B = ".lora_a", ".lora_b"
@@ -37,9 +37,8 @@ class Trainee:
         for names in self._alike():
             # Like matrices of all layers together: one product instead of one a layer.
             frozen = torch.stack([self.frozen[name] for name in names])
-            a, b = (torch.stack([self.trained[name + part] for name in names]) for part in (A, B))
-            sums = torch.baddbmm(frozen.to(b.dtype), b, a, alpha=self.scale).to(self.dtype)
-            made.update(zip(names, sums.unbind(), strict=True))
+            pair = Pair(*(torch.stack([self.trained[name + part] for name in names]) for part in (A, B)))
+            made.update(zip(names, added(frozen, pair, self.scale).unbind(), strict=True))
         return made
 
     def _alike(self) -> Iterable[list[str]]:
