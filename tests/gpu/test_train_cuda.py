@@ -5,7 +5,7 @@ Refuses to measure speed. Trap: sums in another order are other numbers, so noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from decider.backbone.load import backbone_of
 from decider.model.checkpoint import short_names
 from decider.plan.packs import PackLimits, plan_packs
 from decider.settings import load_settings
+from decider.tokens.rows import Row, Slot
+from decider.train.augment import TWIN_OPTIONS
 from decider.train.compiled import compiled_layers, why_not_compiled
-from decider.train.examples import Example
+from decider.train.examples import Example, Twin
 from decider.train.feed import batch_of
 from decider.train.forward import label_logits
 from decider.train.gradients import PlainGradients
@@ -107,6 +109,19 @@ def test_compiled_layers_answer_and_learn_as_plain_ones(name: str) -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled_before + 1
 
 
+def twins_of(rows: Sequence[Row]) -> Example:
+    """All rows, of which neighbours with as many options are taken for one question in two orders."""
+    twins = []
+    for place in range(0, len(rows) - 1, 2):
+        n_options = rows[place].n_options[0]
+        if rows[place + 1].n_options[0] == n_options <= TWIN_OPTIONS:
+            order = tuple(reversed(range(n_options)))
+            twins.append(Twin(Slot(place, 0), Slot(place + 1, 0), order))
+    assert twins
+    slots = [len(row.slots) for row in rows]
+    return Example(tuple(rows), tuple((1,) * n for n in slots), tuple((0.5,) * n for n in slots), tuple(twins))
+
+
 @pytest.mark.parametrize("method", ["full", "lora"])
 def test_graphed_gradients_are_the_plain_ones(method: str) -> None:
     loaded = load_known("llama", quieter=4.0)
@@ -123,14 +138,15 @@ def test_graphed_gradients_are_the_plain_ones(method: str) -> None:
                 tensor.normal_(generator=torch.Generator(card).manual_seed(1), std=0.02)
     model = Model(own, spec, torch.tensor(LABEL_IDS, device=card), compiled_layers(spec))
     limits = PackLimits(512, 64, 64, (512,))
-    graphed = GraphedGradients(model, LossSpec(0.1), n_tokens=512, n_slots=64)
-    plain = PlainGradients(replace(model, layers=None), LossSpec(0.1))
+    loss = LossSpec(0.1, consistency=0.5)
+    graphed = GraphedGradients(model, loss, n_tokens=512, n_slots=64)
+    plain = PlainGradients(replace(model, layers=None), loss)
     # Two packs, then one of other rows, then the two again: what lies where the graph reads is always the pack's own.
     shapes = [(Family(30, (5, 9, 40)), Family(400), Family(90)), (Family(200, (3, 90)),)]
     batches = []
     for seed, shape in enumerate(shapes):
         rows, _ = rows_of(shape, seed=seed)
-        examples = [Example((row,), ((1,) * len(row.slots),), ((0.5,) * len(row.slots),)) for row in rows]
+        examples = [twins_of(rows)]
         batches.append([batch_of(examples, limits, 1, by_blocks=by_blocks) for by_blocks in (True, False)])
     assert [len(blocks.packs) for blocks, _ in batches] == [2, 1]
     losses = []

@@ -54,6 +54,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     how.add_argument("--max-state-tokens", type=int, metavar="N", help="longer states are cut (default: 2048)")
     how.add_argument("--smoothing", type=float, metavar="S", help="label smoothing (default: 0)")
     how.add_argument("--brier", type=float, metavar="B", help="share of the Brier score in the loss (default: 0)")
+    how.add_argument(
+        "--consistency", type=float, metavar="C", help="what two orders of a question may not differ by (default: 0)"
+    )
     how.add_argument("--evaluations", type=int, metavar="N", help="of the held-out decisions (default: 20)")
     how.add_argument(
         "--patience", type=int, metavar="N", help="evaluations without a gain that end the run (default: 6)"
@@ -78,7 +81,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 GIVEN = (
     "method", "rank", "minutes", "epochs", "learning_rate", "tokens_per_step", "pack_tokens", "max_state_tokens",
-    "smoothing", "brier", "evaluations", "patience", "balance", "forward", "schema_first", "seed",
+    "smoothing", "brier", "consistency", "evaluations", "patience", "balance", "forward", "schema_first", "seed",
 )  # fmt: skip
 
 

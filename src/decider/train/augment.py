@@ -30,6 +30,8 @@ NONE_FITS = (
 )
 RIGHT_DROPPED = 0.25
 """Of the times an option of `NONE_FITS` is added, how often the right one is dropped for it."""
+TWIN_OPTIONS = 16
+"""A Choice of more is asked in one order: its options are what most of its tokens are."""
 REWORDINGS = (
     "{} Choose one.",
     "Answer from the context: {}",
@@ -66,9 +68,12 @@ class Augmentation:
     """The questions before the state, where the model is to be trained on that."""
     alone: float = 0.3
     """One question of several, without the others."""
+    twin: float = 0.5
+    """Each Choice of at most `TWIN_OPTIONS` asked in two orders of its options at once, where the two are compared
+    (`loss.LossSpec.consistency`)."""
 
 
-OFF = Augmentation(0, 0, 0, 0, 0, 0, 0)
+OFF = Augmentation(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,30 @@ def asking_of(
         layout = "plain_schema_first"
     changed = replace(request, state=state, layout=layout, questions=MappingProxyType(questions))
     return Asking(changed, MappingProxyType(gold))
+
+
+def twin_of(asking: Asking, augmentation: Augmentation, *, seed: int, epoch: int, index: int) -> Asking | None:
+    """The Choices of an asking in another order of their options, right behind it; None where it is asked once.
+
+    Numbers are as in `asking_of`. Questions of one joint row have no twin: what each reads would double for all.
+    """
+    draw = random.Random(f"{seed} {epoch} {index} twin")
+    questions: dict[str, Question] = {}
+    gold: dict[str, int] = {}
+    if not asking.request.independent or draw.random() >= augmentation.twin:
+        return None
+    for name, right in asking.gold.items():
+        question = asking.request.questions[name]
+        if isinstance(question, Choice) and 2 <= len(question.names) <= TWIN_OPTIONS:
+            places = list(range(len(question.names)))
+            while places == sorted(places):
+                draw.shuffle(places)
+            options = {question.names[place]: question.descriptions[place] for place in places}
+            questions[name], gold[name] = Choice(question.instructions, options), places.index(right)
+    if not questions:
+        return None
+    request = replace(asking.request, questions=MappingProxyType(questions))
+    return Asking(request, MappingProxyType(gold))
 
 
 def _changed(

@@ -6,23 +6,34 @@ by level has several, whose options are (no, yes). What is right there is yes fo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from decider.assembly import find_chat_frame
 from decider.errors import ConfigError
 from decider.questions.request import Request
-from decider.questions.types import Score
+from decider.questions.types import Choice, Score
 from decider.tokens.config import DeciderConfig, load_config
 from decider.tokens.labels import label_table
 from decider.tokens.layout import Layout
-from decider.tokens.rows import Row, RowBuilder, Rows
+from decider.tokens.rows import Row, RowBuilder, Rows, Slot
 from decider.tokens.tokenizer import Tokenizer
 from decider.train.augment import Asking
 
 NO_TARGET = -1
 """Of a slot whose question has no right answer, beside others in one row."""
 NO, YES = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """A question asked in two orders of its options."""
+
+    first: Slot
+    second: Slot
+    order: tuple[int, ...]
+    """Of each of the first's options, its place among the second's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +44,8 @@ class Example:
     targets: tuple[tuple[int, ...], ...]
     """For each row and slot the right option's index, or `NO_TARGET`."""
     weights: tuple[tuple[float, ...], ...]
-    """For each row and slot what its loss counts: together 1 a decision."""
+    """For each row and slot what its loss counts: together 1 a decision, and 1 more where it has a twin."""
+    twins: tuple[Twin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +71,24 @@ class Reading:
         layout = self.layout if request.layout is None else Layout.parse(request.layout)
         return self.builder.build(request, layout=layout, truncate=True)
 
-    def example(self, asking: Asking) -> Example:
-        """Rows and targets. Raises as `built` does."""
+    def example(self, asking: Asking, twin: Asking | None = None) -> Example:
+        """Rows and targets, of an asking and of its twin behind it (`augment.twin_of`). Raises as `built` does."""
+        one, places = self._example(asking)
+        if twin is None:
+            return one
+        other, places_there = self._example(twin)
+        twins = []
+        for name, question in twin.request.questions.items():
+            own = asking.request.questions[name]
+            assert isinstance(own, Choice)
+            assert isinstance(question, Choice)
+            (first,), (there,) = places[name], places_there[name]
+            order = tuple(question.names.index(option) for option in own.names)
+            twins.append(Twin(first, replace(there, row=there.row + len(one.rows)), order))
+        rows = one.rows + other.rows
+        return Example(rows, one.targets + other.targets, one.weights + other.weights, tuple(twins))
+
+    def _example(self, asking: Asking) -> tuple[Example, Mapping[str, tuple[Slot, ...]]]:
         request, built = asking.request, self.built(asking.request)
         targets = [[NO_TARGET] * len(row.slots) for row in built.rows]
         weights = [[0.0] * len(row.slots) for row in built.rows]
@@ -70,7 +98,7 @@ class Reading:
             for level, slot in enumerate(slots):
                 targets[slot.row][slot.index] = (YES if level == right else NO) if isolated else right
                 weights[slot.row][slot.index] = 1 / len(slots)
-        return Example(built.rows, tuple(map(tuple, targets)), tuple(map(tuple, weights)))
+        return Example(built.rows, tuple(map(tuple, targets)), tuple(map(tuple, weights))), built.places
 
 
 def reading_of(

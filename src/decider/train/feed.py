@@ -11,8 +11,8 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from itertools import count, cycle
+from dataclasses import dataclass, replace
+from itertools import accumulate, count, cycle
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
@@ -25,8 +25,8 @@ from decider.evaluate.labelled import LabelledItem
 from decider.plan.pack import Pack
 from decider.plan.packs import PackLimits, plan_packs
 from decider.tokens.rows import Row
-from decider.train.augment import Asking, Augmentation, asking_of
-from decider.train.examples import NO_TARGET, Example, Reading
+from decider.train.augment import TWIN_OPTIONS, Asking, Augmentation, asking_of, twin_of
+from decider.train.examples import NO_TARGET, Example, Reading, Twin
 from decider.train.tables import IntTable, PackTables, tables_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ class Targets:
     right: IntTable
     """0 where there is no target; its weight is 0 there."""
     weight: NDArray[np.float32]
+    twin: IntTable
+    """The slot of the same question in another order; a slot's own where there is none in the pack."""
+    order: IntTable
+    """[slots, TWIN_OPTIONS] the place of each option there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +76,7 @@ class StepBatch:
 class Kitchen:
     """Makes steps."""
 
-    items: tuple[LabelledItem, ...]
+    items: Sequence[LabelledItem]
     reading: Reading
     augmentation: Augmentation
     seed: int
@@ -99,7 +103,9 @@ class Kitchen:
 
     def order(self, epoch: int) -> IntTable:
         """The items of pass `epoch`, by their places."""
-        return epoch_order([item.task for item in self.items], self.balance, seed=self.seed, epoch=epoch)
+        # Items that are read when they are asked for are not asked for their tasks alone.
+        tasks = [item.task for item in self.items] if self.balance < 1 else [""] * len(self.items)
+        return epoch_order(tasks, self.balance, seed=self.seed, epoch=epoch)
 
     def example(self, index: int, epoch: int) -> Example | None:
         """Item `index` as it is asked in pass `epoch`; None for one that the model cannot take."""
@@ -111,8 +117,9 @@ class Kitchen:
             index=index,
             schema_first=self.reading.trains_schema_first,
         )
+        twin = twin_of(asking, self.augmentation, seed=self.seed, epoch=epoch, index=index)
         try:
-            return self.reading.example(asking)
+            return self.reading.example(asking, twin)
         # Counted, and told by whoever asked for the step.
         except InputError:
             return None
@@ -157,8 +164,9 @@ def batch_of(
     rows = [row for example in examples for row in example.rows]
     targets = [own for example in examples for own in example.targets]
     weights = [own for example in examples for own in example.weights]
+    twins = _twins(examples)
     packs = tuple(
-        (tables_of(pack, n_taps, by_blocks=by_blocks), _targets(pack, rows, targets, weights))
+        (tables_of(pack, n_taps, by_blocks=by_blocks), _targets(pack, rows, targets, weights, twins))
         for pack in plan_packs(rows, limits)
     )
     return StepBatch(
@@ -170,14 +178,41 @@ def batch_of(
     )
 
 
+def _twins(examples: Sequence[Example]) -> list[Twin]:
+    """Of all examples, with rows counted over all of them."""
+    twins = []
+    n_before = 0
+    for example in examples:
+        for twin in example.twins:
+            first, second = (replace(slot, row=slot.row + n_before) for slot in (twin.first, twin.second))
+            twins.append(Twin(first, second, twin.order))
+        n_before += len(example.rows)
+    return twins
+
+
 def _targets(
-    pack: Pack, rows: Sequence[Row], targets: Sequence[tuple[int, ...]], weights: Sequence[tuple[float, ...]]
+    pack: Pack,
+    rows: Sequence[Row],
+    targets: Sequence[tuple[int, ...]],
+    weights: Sequence[tuple[float, ...]],
+    twins: Sequence[Twin],
 ) -> Targets:
     right = np.array([target for index in pack.rows for target in targets[index]], np.int64)
+    starts = dict(zip(pack.rows, accumulate((len(targets[index]) for index in pack.rows), initial=0), strict=False))
+    twin, order = np.arange(len(right)), np.tile(np.arange(TWIN_OPTIONS), (len(right), 1))
+    for each in twins:
+        # Two rows of one state seldom part, but a pack may be full.
+        if each.first.row in starts and each.second.row in starts:
+            first, second = (starts[slot.row] + slot.index for slot in (each.first, each.second))
+            twin[first], twin[second] = second, first
+            order[first, : len(each.order)] = each.order
+            order[second, : len(each.order)] = np.argsort(each.order)
     return Targets(
         n_options=np.array([n for index in pack.rows for n in rows[index].n_options], np.int64),
         right=np.where(right == NO_TARGET, 0, right),
         weight=np.array([weight for index in pack.rows for weight in weights[index]], np.float32),
+        twin=twin,
+        order=order,
     )
 
 

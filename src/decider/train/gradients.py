@@ -13,7 +13,7 @@ from torch import Tensor
 
 from decider.train.feed import StepBatch, Targets
 from decider.train.forward import Weights
-from decider.train.loss import LossSpec, decision_losses
+from decider.train.loss import LossSpec, decision_losses, twin_losses
 from decider.train.model import Model
 from decider.train.tables import PackTables, moved
 
@@ -52,7 +52,18 @@ def pack_loss(model: Model, weights: Weights, tables: PackTables, targets: Targe
     """The weighted sum of a pack's losses."""
     logits = model.logits(weights, tables)
     device = logits.device
-    n_options, right, weight = (moved(each, device) for each in (targets.n_options, targets.right, targets.weight))
+    given = (targets.n_options, targets.right, targets.weight, targets.twin, targets.order)
+    n_options, right, weight, twin, order = (moved(each, device) for each in given)
     # The columns that any slot of this pack may choose.
     widest = int(targets.n_options.max())
-    return (decision_losses(logits[:, :widest], n_options, right, spec) * weight).sum()
+    return loss_of(logits[:, :widest], n_options, right, weight, twin, order, spec)
+
+
+def loss_of(
+    logits: Tensor, n_options: Tensor, right: Tensor, weight: Tensor, twin: Tensor, order: Tensor, spec: LossSpec
+) -> Tensor:
+    """The weighted sum of the losses at a pack's slots, from their logits; tables as in `feed.Targets`."""
+    losses = decision_losses(logits, n_options, right, spec)
+    if spec.consistency:
+        losses = losses + spec.consistency * twin_losses(logits, n_options, twin, order)
+    return (losses * weight).sum()

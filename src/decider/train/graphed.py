@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decider.train.augment import TWIN_OPTIONS
 from decider.train.feed import StepBatch, Targets
-from decider.train.gradients import PlainGradients
-from decider.train.loss import LossSpec, decision_losses
+from decider.train.gradients import PlainGradients, loss_of
+from decider.train.loss import LossSpec
 from decider.train.model import Model
 from decider.train.sight import BLOCK
 from decider.train.tables import DeviceSight, DeviceTables, PackTables, moved
@@ -75,8 +76,7 @@ class GraphedGradients:
     def _run(self) -> None:
         static = self._static
         logits = self._model.logits(self._model.trainee.weights(), static.tables)
-        losses = decision_losses(logits, static.n_options, static.right, self._loss)
-        loss = (losses * static.weight).sum()
+        loss = loss_of(logits, static.n_options, static.right, static.weight, static.twin, static.order, self._loss)
         found = list(torch.autograd.grad(loss, self._trained))
         torch._foreach_add_(self._sums, found)
         self._value.copy_(loss.detach())
@@ -104,6 +104,8 @@ class _Static:
         self.n_options = zeros(n_slots, dtype=torch.int64)
         self.right = zeros(n_slots, dtype=torch.int64)
         self.weight = zeros(n_slots, dtype=torch.float32)
+        self.twin = zeros(n_slots, dtype=torch.int64)
+        self.order = zeros(n_slots, TWIN_OPTIONS, dtype=torch.int64)
 
     def takes(self, tables: PackTables) -> bool:
         """Whether the graph can run a pack."""
@@ -126,5 +128,7 @@ class _Static:
             (self.n_options, np.pad(targets.n_options, (0, more), constant_values=1)),
             (self.right, np.pad(targets.right, (0, more))),
             (self.weight, np.pad(targets.weight / np.float32(weight), (0, more))),
+            (self.twin, np.pad(targets.twin, (0, more))),
+            (self.order, np.pad(targets.order, ((0, more), (0, 0)))),
         ):
             there.copy_(moved(here, there.device))

@@ -1,5 +1,7 @@
 """The loss of decisions: cross-entropy over each slot's own options, with smoothing or a share of the Brier score.
 
+Where a question is asked in two orders at once, what its two distributions differ by may count, too.
+
 It refuses to know models. Trap: a slot's logits span the whole label table. What is beyond its own options is no
 option, and must take part neither in the softmax nor in the smoothing.
 """
@@ -19,7 +21,9 @@ class LossSpec:
     smoothing: float = 0.0
     """ε, in [0, 1)."""
     brier: float = 0.0
-    """In [0, 1]."""
+    """In [0, 1)."""
+    consistency: float = 0.0
+    """What the divergence of a question's two orders counts beside the losses of both; 0 or more."""
 
 
 def own_log_probabilities(logits: Tensor, n_options: Tensor) -> Tensor:
@@ -42,3 +46,16 @@ def decision_losses(logits: Tensor, n_options: Tensor, targets: Tensor, spec: Lo
         return losses
     score = ((torch.where(own, finite.exp(), 0.0) - wanted) ** 2).sum(-1)
     return (1 - spec.brier) * losses + spec.brier * score
+
+
+def twin_losses(logits: Tensor, n_options: Tensor, twins: Tensor, orders: Tensor) -> Tensor:
+    """[slots] Kullback–Leibler divergence of a slot's distribution from its twin's, as in R-Drop (Liang et al. 2021).
+
+    `twins` [slots] is the slot of the same question in another order, the slot itself where there is none (its loss is
+    then 0); `orders` [slots, k] the place of each option among the twin's. A slot with a twin has at most k options.
+    """
+    logs = own_log_probabilities(logits, n_options)[:, : orders.shape[1]]
+    own = logs.isfinite()
+    finite = torch.where(own, logs, 0.0)
+    there = finite[twins].gather(1, orders[:, : logs.shape[1]])
+    return (torch.where(own, finite.exp(), 0.0) * (finite - there)).sum(-1)

@@ -83,6 +83,12 @@ class Recipe:
         for name, value in (("smoothing", self.loss.smoothing), ("brier", self.loss.brier)):
             if not 0 <= value < 1:
                 raise ConfigError(f"{name} is {value}; it must be from 0 to below 1")
+        if not 0 <= self.loss.consistency < float("inf"):
+            raise ConfigError(f"consistency is {self.loss.consistency}; it must be 0 (off) or above")
+        if self.loss.consistency and not self.augmentation.twin:
+            raise ConfigError(
+                f"consistency is {self.loss.consistency}, and no question is asked in two orders; leave one out"
+            )
         if self.seed < 0:
             raise ConfigError(f"seed is {self.seed}; it must be a whole number from 0 on")
 
@@ -103,7 +109,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "tokens_per_step": 32_768,
             "pack_tokens": 32_768,
             "max_state_tokens": 1024,
-            "balance": 0.4,
+            "loss": LossSpec(consistency=0.5),
             "evaluations": 12,
             "patience": 12,
         },
@@ -131,8 +137,10 @@ def recipe_of(preset: str | None, given: Mapping[str, Any]) -> Recipe:
         values.pop("minutes", None)
     if "method" in said and said["method"] != values.get("method", said["method"]):
         values.pop("learning_rate", None)
-    loss = {name: said.pop(name) for name in ("smoothing", "brier") if name in said}
+    loss = {name: said.pop(name) for name in ("smoothing", "brier", "consistency") if name in said}
     values |= said
+    if "augmentation" in said and not said["augmentation"].twin:
+        loss.setdefault("consistency", 0.0)
     values.setdefault("learning_rate", RATES.get(values.get("method", "lora"), RATES["lora"]))
     if loss:
         values["loss"] = replace(values.get("loss", LossSpec()), **loss)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 from decider.errors import ConfigError
 from decider.evaluate.facts import file_sha256
 from decider.evaluate.labelled import LabelledItem
-from decider.evaluate.tables import read_data
+from decider.evaluate.tables import LINES, read_data
 from decider.model.load import DTYPES
 from decider.model.wheel import Say
 from decider.plan.packs import PackLimits
@@ -35,6 +35,7 @@ from decider.train.feed import Kitchen, items_per_step
 from decider.train.gradients import Gradients, PlainGradients
 from decider.train.graphed import GraphedGradients
 from decider.train.held import HeldOut, held_out
+from decider.train.lines import Lines
 from decider.train.loop import Outcome, Run, duration
 from decider.train.model import Model
 from decider.train.recipe import Recipe
@@ -90,9 +91,10 @@ class Station:
     recipe: Recipe
 
     def __call__(self) -> Kitchen:
-        return self.kitchen(read_data(self.data, None))
+        lines = self.data.suffix.lower() in LINES
+        return self.kitchen(Lines(self.data) if lines else read_data(self.data, None))
 
-    def kitchen(self, items: tuple[LabelledItem, ...]) -> Kitchen:
+    def kitchen(self, items: Sequence[LabelledItem]) -> Kitchen:
         """With the items of the file, read before."""
         recipe = self.recipe
         reading = reading_of(
@@ -106,7 +108,8 @@ class Station:
         return Kitchen(
             items,
             reading,
-            recipe.augmentation,
+            # Two orders at once are asked to be compared.
+            recipe.augmentation if recipe.loss.consistency else replace(recipe.augmentation, twin=0.0),
             recipe.seed,
             self.items_per_step,
             limits_of(recipe),

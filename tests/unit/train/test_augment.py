@@ -15,7 +15,18 @@ from decider.evaluate.labelled import LabelledItem, gold_index
 from decider.questions.limits import DEFAULT_LIMITS
 from decider.questions.request import make_request
 from decider.questions.types import Choice, Noul, Question, Score
-from decider.train.augment import NONE_FITS, OFF, REWORDINGS, RIGHT_DROPPED, Asking, Augmentation, as_text, asking_of
+from decider.train.augment import (
+    NONE_FITS,
+    OFF,
+    REWORDINGS,
+    RIGHT_DROPPED,
+    TWIN_OPTIONS,
+    Asking,
+    Augmentation,
+    as_text,
+    asking_of,
+    twin_of,
+)
 
 DRAWS = 400
 OPTIONS = {"red": "like blood", "blue": None, "green": None, "black": 3}
@@ -88,6 +99,43 @@ def test_off_is_the_item_itself() -> None:
     for which in (ONE, SEVERAL):
         for asking in askings(which, OFF, schema_first=True)[:20]:
             assert asking == Asking(which.request, which.gold)
+
+
+def test_a_twin_is_the_same_choice_in_another_order() -> None:
+    twins = []
+    for epoch, asking in enumerate(askings(SEVERAL, Augmentation(twin=0.5))):
+        assert twin_of(asking, replace(Augmentation(), twin=0.0), seed=1, epoch=epoch, index=7) is None
+        twin = twin_of(asking, Augmentation(twin=0.5), seed=1, epoch=epoch, index=7)
+        assert twin == twin_of(asking, Augmentation(twin=0.5), seed=1, epoch=epoch, index=7)
+        if twin is None or "colour" not in asking.gold:
+            assert twin is None
+            continue
+        twins.append(twin)
+        own, other = colour(asking), colour(twin)
+        assert list(twin.request.questions) == ["colour"]
+        assert twin.request.state == asking.request.state
+        assert own.instructions == other.instructions
+        assert own.names != other.names
+        assert dict(zip(own.names, own.descriptions, strict=True)) == dict(
+            zip(other.names, other.descriptions, strict=True)
+        )
+        assert other.names[twin.gold["colour"]] == own.names[asking.gold["colour"]]
+    # Half of the askings that have the colour among them.
+    assert 0.3 * DRAWS < len(twins) < 0.5 * DRAWS
+
+
+def test_no_twin_of_many_options_nor_in_a_joint_row() -> None:
+    always = Augmentation(twin=1.0)
+
+    def found(n: int, *, independent: bool = True) -> Asking | None:
+        request = make_request("s", {"c": Choice("Which?", [f"o{i}" for i in range(n)])}, independent=independent)
+        return twin_of(Asking(request, MappingProxyType({"c": 0})), always, seed=0, epoch=0, index=0)
+
+    assert found(TWIN_OPTIONS) is not None
+    assert found(2) is not None
+    assert found(TWIN_OPTIONS + 1) is None
+    assert found(1) is None
+    assert found(2, independent=False) is None
 
 
 def test_scores_and_nouls_keep_their_order_and_questions_stand_alone_now_and_then() -> None:

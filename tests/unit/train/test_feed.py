@@ -21,9 +21,10 @@ from decider.evaluate.labelled import read_labelled
 from decider.plan.packs import PackLimits
 from decider.questions.request import make_request
 from decider.questions.types import Choice, Noul, Question, Score
-from decider.train.augment import Asking, Augmentation
+from decider.train.augment import TWIN_OPTIONS, Asking, Augmentation
 from decider.train.examples import NO_TARGET, Reading, reading_of
-from decider.train.feed import Kitchen, StepBatch, _received, epoch_order, items_per_step, steps
+from decider.train.feed import Kitchen, StepBatch, _received, batch_of, epoch_order, items_per_step, steps
+from decider.train.loss import LossSpec
 from decider.train.recipe import Recipe
 from decider.train.run import Station
 from decider.train.tables import IntTable
@@ -91,6 +92,47 @@ def test_targets_stand_at_the_slots_of_their_questions(reading: Reading) -> None
     assert example.targets == ((2,), (0,), (1,), (0,), (0,))
     assert example.weights == ((1.0,), (1 / 3,), (1 / 3,), (1 / 3,), (1.0,))
     assert [row.n_options for row in example.rows] == [(3,), (2,), (2,), (2,), (2,)]
+
+
+def test_a_twin_stands_behind_its_question_and_each_knows_the_other(reading: Reading) -> None:
+    state = "a state that both share"
+    questions: dict[str, Question] = {"n": Noul("Is it?"), "c": Choice("Which?", ["a", "b", "c"])}
+    asking = Asking(make_request(state, questions), {"n": 1, "c": 2})
+    twin = Asking(make_request(state, {"c": Choice("Which?", ["b", "c", "a"])}), {"c": 1})
+    example = reading.example(asking, twin)
+    assert example.targets == ((1,), (2,), (1,))
+    assert example.weights == ((1.0,),) * 3
+    assert [(each.first.row, each.second.row, each.order) for each in example.twins] == [(1, 2, (2, 0, 1))]
+    batch = batch_of([reading.example(Asking(asking.request, asking.gold)), example], PackLimits(500, 64, 64), 1)
+    ((tables, targets),) = batch.packs
+    assert batch.weight == 5
+    (slot,) = np.flatnonzero((targets.twin != np.arange(5)) & (targets.right == 2))
+    there = targets.twin[slot]
+    assert targets.twin[there] == slot
+    assert targets.right[there] == targets.order[slot, targets.right[slot]] == 1
+    assert targets.order[there, :4].tolist() == [1, 2, 0, 3]
+    others = [place for place in range(5) if place not in (slot, there)]
+    assert targets.twin[others].tolist() == others
+    assert (targets.order[others] == np.arange(TWIN_OPTIONS)).all()
+    # The state is computed once for all of them.
+    assert tables.n_tokens < batch.row_tokens - 3 * len(reading.example(asking).rows[0].ids) // 3
+
+
+def test_twins_in_two_packs_are_no_twins(reading: Reading) -> None:
+    asking = Asking(make_request("s", {"c": Choice("Which?", ["a", "b"])}), {"c": 0})
+    twin = Asking(make_request("s", {"c": Choice("Which?", ["b", "a"])}), {"c": 1})
+    batch = batch_of([reading.example(asking, twin)], PackLimits(500, 64, 1), 1)
+    assert [targets.twin.tolist() for _, targets in batch.packs] == [[0], [0]]
+
+
+def test_a_run_that_compares_orders_asks_twins(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    plain = station(tiny_folder, tmp_path)
+    weights = []
+    for consistency in (0.0, 0.5):
+        recipe = Recipe(epochs=1.0, pack_tokens=500, max_state_tokens=64, loss=LossSpec(consistency=consistency))
+        weights.append([replace(plain, recipe=recipe)().step(number).weight for number in range(4)])
+    # Of the thirty colours about half, and not those asked alone without one.
+    assert 5 <= sum(weights[1]) - sum(weights[0]) <= 25
 
 
 def test_questions_of_one_row_may_have_no_target(reading: Reading) -> None:

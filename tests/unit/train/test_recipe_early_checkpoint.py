@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 
 from decider.errors import ConfigError
 from decider.train import checkpoint
+from decider.train.augment import OFF
 from decider.train.checkpoint import Checkpoint
 from decider.train.early import Evaluation, TaskFigures, Watch, evaluation_of
 from decider.train.loss import LossSpec
@@ -47,7 +48,12 @@ def test_what_is_given_wins_over_a_preset() -> None:
     made = recipe_of("mini", {"epochs": 3.0, "method": "full", "brier": 0.25, "seed": None})
     assert (made.epochs, made.minutes, made.method, made.seed) == (3.0, None, "full", 0)
     assert made.learning_rate == RATES["full"]
-    assert made.loss == LossSpec(brier=0.25)
+    assert made.loss == LossSpec(brier=0.25, consistency=0.5)
+    # Orders that are not asked are not compared, unless that is said.
+    plain = recipe_of("mini", {"augmentation": OFF})
+    assert (plain.augmentation, plain.loss.consistency) == (OFF, 0.0)
+    with pytest.raises(ConfigError, match="no question is asked in two orders"):
+        recipe_of("mini", {"augmentation": OFF, "consistency": 1.0})
     assert recipe_of(None, {"epochs": 1.0}).learning_rate == RATES["lora"]
 
 
