@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from decider.plan.packs import PackLimits, plan_packs
 from decider.tokens.rows import Row
 from decider.train.augment import TWIN_OPTIONS, Asking, Augmentation, asking_of, twin_of
 from decider.train.examples import NO_TARGET, Example, Reading, Twin
+from decider.train.stop import SIGNALS
 from decider.train.tables import IntTable, PackTables, tables_of
 
 if TYPE_CHECKING:
@@ -283,7 +285,7 @@ def steps(kitchen: Kitchen, serve: Serve, *, first: int, workers: int) -> Iterat
         for receiver in receivers:
             receiver.close()
         for process in processes:
-            process.terminate()
+            process.kill()
             process.join()
 
 
@@ -297,11 +299,14 @@ def _received(receiver: Connection) -> StepBatch:
 
 def _work(serve: Serve, sender: Connection, first: int, stride: int) -> None:
     """Steps `first`, `first` + `stride`, … into the pipe, each when the one before was taken."""
+    # A terminal tells a whole group to end. The run saves first, and ends its workers then.
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
     # Its work is not for threads; as many as there are cores, in each worker, would only wait for each other.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
     kitchen = serve()
     # Nobody listens any more.
-    with suppress(BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+    with suppress(BrokenPipeError, ConnectionResetError):
         for number in count(first, stride):
             sender.send(kitchen.step(number))

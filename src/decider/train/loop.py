@@ -34,6 +34,7 @@ from decider.train.step import (
     set_learning_rate,
     train_step,
 )
+from decider.train.stop import told_to_stop
 
 SAY_EVERY_S = 10.0
 CHECKPOINT_S = 60.0
@@ -98,9 +99,12 @@ class Run:
         return True
 
     def train(self, serve: Serve, *, workers: int) -> Outcome:
-        """To the end, or to where nothing more is learned. Raises EngineError if the loss is not finite."""
+        """To the end, or to where nothing more is learned. Raises EngineError if the loss is not finite.
+
+        SIGINT and SIGTERM end it, too, after a checkpoint: raises KeyboardInterrupt then.
+        """
         self._began = self._told_at = self._saved_at = self._clock()
-        with steps(self._kitchen, serve, first=self._step, workers=workers) as feed:
+        with told_to_stop() as told, steps(self._kitchen, serve, first=self._step, workers=workers) as feed:
             # Beside it, workers read their data.
             if self._step == 0:
                 self._evaluate(best=False)
@@ -108,6 +112,10 @@ class Run:
             # What is loaded and compiled until here is no sign of the time to come.
             self._began = self._told_at = self._clock()
             while (progress := self._progress()) < 1 and not self._watch.is_over:
+                if told():
+                    self.save()
+                    self._say(f"told to stop, and saved at step {self._step:,}; go on with --resume")
+                    raise KeyboardInterrupt
                 self._one(next(batches), progress)
                 now = self._progress()
                 # Also where the last step ends: n · 1.
