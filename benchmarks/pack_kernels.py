@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
@@ -28,7 +29,6 @@ from decider.ops.fused_ops import fused_ops
 from decider.ops.launches import Launch
 from decider.ops.norms import Norm
 from decider.ops.pack_ops import as_heads
-from decider.ops.pinned_delta import has_kernels
 from decider.ops.rotary import Rotation
 from decider.ops.rows import VALUES, Form
 from decider.plan.fill import fill
@@ -156,17 +156,15 @@ def attention(n: int, dim: int, heads: int, kv_heads: int) -> Iterator[tuple[str
 
 
 def delta_rules(n: int) -> Iterator[tuple[str, Work]]:
-    rules = {"ours": fused_ops().delta_rule}
-    if has_kernels():
-        rules["flash-linear-attention"] = importlib.import_module("decider.ops.static_delta").static_delta_rule
+    rule = fused_ops().delta_rule
     q, k, v = (draw(n, 16, 128) / 11 for _ in range(3))
     decay, rate = -torch.rand(n, 16, device=DEVICE), torch.rand(n, 16, device=DEVICE).to(DTYPE)
     for name, tables in trees(n).items():
-        for whose, rule in rules.items():
-            yield (
-                f"delta rule, {whose}, {name}",
-                lambda rule=rule, tables=tables: rule(q, k, v, decay, rate, tables),
-            )
+        yield f"delta rule, {name}", lambda tables=tables: rule(q, k, v, decay, rate, tables)
+    if importlib.util.find_spec("fla") is not None:
+        theirs: Any = importlib.import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule
+        one = [each[None] for each in (q, k, v, decay, rate)]
+        yield "delta rule, flash-linear-attention, one sequence", lambda: theirs(*one)
 
 
 @contextmanager
@@ -201,7 +199,7 @@ def configurations(n: int) -> None:
                 with launched(module, table, (Launch("", None, warps=warps, block=block),)):
                     print(f"    {name:24} {warps} warps, block {block} {milliseconds(found[name]):9.4f} ms")
     for name, work in delta_rules(n):
-        if "ours" in name:
+        if "flash" not in name:
             for block, warps, stages in product((16, 32, 64), (4, 8), (1, 2, 3)):
                 launch = (Launch("", None, warps=warps, block=block, stages=stages),)
                 with launched(delta_kernels, "DELTA_SCAN", launch):

@@ -77,7 +77,9 @@ def test_every_task_is_in_one_group(report: Any) -> None:
     names = [*(task.name for task in TASKS), *(each.task.name for each in TRAINED), *(each.name for each in FAMILIES)]
     assert set(report.ORDER) == set(names)
     assert {name for name, group in report.ORDER.items() if group == "never"} == set(NEVER)
-    assert {name for name, group in report.ORDER.items() if group == "family"} == {each.name for each in FAMILIES}
+    by_lot = {each.name for each in FAMILIES if each.by_lot}
+    assert by_lot == {"chance", "unsaid"} == {name for name, group in report.ORDER.items() if group == "lot"}
+    assert {n for n, group in report.ORDER.items() if group == "family"} == {each.name for each in FAMILIES} - by_lot
     assert set(report.made.UNSEEN) <= set(NEVER)
     assert {name for _, names in report.made.CANNOT for name in names} <= set(report.ORDER)
 
@@ -85,7 +87,8 @@ def test_every_task_is_in_one_group(report: Any) -> None:
 def test_targets_of_accuracy_are_means_of_tasks(report: Any) -> None:
     everyday = dict(zip(report.made.EVERYDAY, (20, 18, 18, 16), strict=True))
     unseen = dict.fromkeys(report.made.UNSEEN, 13)
-    families = {each.name: 19 for each in FAMILIES} | {"lookup_64": 16}
+    # What is drawn by lot is answered wrongly here, and that must not count.
+    families = {each.name: 1 if each.by_lot else 19 for each in FAMILIES} | {"lookup_64": 16}
     found = verdicts(report.made.targets(figures(report, made(everyday | unseen | families)), [], 9.5))
     assert found["accuracy, mean of reviews, spam, satire, log_severity"] == ("0.900", "met")
     assert next(cells for what, cells in found.items() if "never trained)" in what) == ("0.650", "missed")
@@ -115,6 +118,18 @@ def test_targets_of_calibration(report: Any) -> None:
     assert found["ECE, never trained together"] == ("0.050", "met")
     assert found["ECE, trained sets one by one"] == ("2 of 3 tasks", "missed")
     assert any(row[4].startswith("spam 0.200; 0 of these") for row in table.rows)
+
+
+def test_what_is_drawn_by_lot_is_aimed_at_by_its_calibration_alone(report: Any) -> None:
+    drawn = figures(report, made({"chance": 16, "unsaid": 10}))
+    rows = [row for row in report.made.targets(drawn, [], None).rows if "uncertain by design" in row[0]]
+    assert [row[:4] for row in rows] == [
+        ("ECE, uncertain by design together", "at most 0.05", "0.150", "missed"),
+        ("ECE, uncertain by design one by one", "at most 0.05", "1 of 2 tasks", "missed"),
+    ]
+    assert [row[0] for row in report.made.tasks(drawn, "lot").rows] == ["chance", "unsaid"]
+    assert report.made.tasks(drawn, "lot").columns[4] == "accuracy"
+    assert report.made.tasks(drawn, "family").rows == ()
 
 
 def test_more_options_may_not_be_calibrated_worse(report: Any) -> None:

@@ -1,7 +1,8 @@
-"""The kernels of packs on a card against their plain forms, at real widths, and captured.
+"""The kernels of packs on a card against their plain forms and float64, at real widths, and captured.
 
-Refuses to judge speed (`benchmarks/pack_kernels.py` prints it). Trap: a kernel that rounds where its plain form does
-has nearly all of its bits; a bound on the largest difference alone would let another order of rounding through.
+Refuses to judge speed (`benchmarks/pack_kernels.py` prints it), and to compile every combination: each takes half a
+second. Trap: two compilations of one kernel, with and without codes, add a row up in other orders, so their last bits
+differ; only what one launch writes can be held to be the same.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pathlib import Path
 import pytest
 import torch
 from fake_graphs import load_tiny
-from static_packs import TAPS, delta_by_spans, static_tables, ulps
+from static_packs import TAPS, delta_by_spans, static_tables
 from torch import Tensor
 from tree_packs import Shape, pack_of
 
-from decider.backbone.decoder import Dense, fp8_linear
+from decider.backbone.decoder import fp8_linear
 from decider.backbone.load import backbone_of
 from decider.backbone.spec import DeltaSpec
 from decider.ops import fp8
@@ -26,7 +27,6 @@ from decider.ops.fp8 import Quantised, quantise_rows
 from decider.ops.fused_ops import fused_ops, why_not_fused
 from decider.ops.norms import Norm
 from decider.ops.pack_ops import PackOps, as_heads, plain_ops
-from decider.ops.pinned_delta import has_kernels
 from decider.ops.rotary import Rotation
 from decider.ops.rows import VALUES, Form
 from decider.ops.tree import tree_of
@@ -37,8 +37,9 @@ pytestmark = pytest.mark.gpu
 TinyFolder = Callable[[str], Path]
 
 DEVICE = torch.device("cuda:0")
-DTYPES = (torch.float32, torch.bfloat16)
-SIZES = (1, 64, 256, 333, 2176, 8192)
+SIZES = (1, 333, 2176)
+"""One row, and a size on each side of what `ops/launches.py` tells apart."""
+CASES = [(torch.float32, 333), *((torch.bfloat16, n) for n in SIZES)]
 CODES, BOTH = Form(values=False, codes=True), Form(values=True, codes=True)
 HIDDEN, INNER = 2048, 6144
 DELTA = DeltaSpec(16, 16, 128, 128, TAPS)
@@ -62,19 +63,48 @@ def draw(*shape: int, dtype: torch.dtype, size: float = 1.0) -> Tensor:
     return (torch.randn(*shape, device=DEVICE) * size).to(dtype)
 
 
-def nearly_equal(found: Tensor, wanted: Tensor, *, units: float = 2.0, share: float = 0.99) -> None:
-    """float32 up to the order of sums; bfloat16 with `share` of its bits and within `units` of the last place."""
-    if wanted.dtype is torch.float32:
-        assert ulps(found, wanted) <= 200
-        return
-    assert float((found == wanted).float().mean()) >= share
-    assert ulps(found, wanted) <= units
+def error(found: Tensor, exact: Tensor) -> float:
+    """Root mean square, relative."""
+    return float((found.double() - exact).square().mean().sqrt() / exact.square().mean().sqrt())
+
+
+def furthest(found: Tensor, exact: Tensor) -> float:
+    """The largest error, relative to the number, or to 1/64 of the largest one."""
+    size = exact.abs().clamp_min(float(exact.abs().max()) / 64)
+    return float(((found.double() - exact).abs() / size).max())
+
+
+def as_good(found: Tensor, plain: Tensor, exact: Tensor, *, share: float = 0.98) -> None:
+    """About as near to float64 as the plain form is; in bfloat16 with `share` of its bits, so rounded where it rounds.
+
+    A card's own square roots and powers are off by a few units of float32 where torch's are off by one.
+    """
+    assert (found.dtype, found.shape) == (plain.dtype, plain.shape)
+    assert bool(found.isfinite().all())
+    wide = found.dtype is torch.float32
+    unit = torch.finfo(torch.float32).eps
+    assert error(found, exact) <= (3 if wide else 1.1) * error(plain, exact) + unit
+    assert furthest(found, exact) <= (3 if wide else 1.5) * furthest(plain, exact) + 8 * unit
+    if not wide:
+        assert float((found == plain).float().mean()) >= share
 
 
 def same_codes(found: Quantised | None, wanted: Quantised) -> None:
     assert found is not None
     assert torch.equal(found[0].view(torch.uint8), wanted[0].view(torch.uint8))
     assert torch.equal(found[1], wanted[1])
+
+
+def nearly_same_codes(found: Quantised | None, wanted: Quantised, dtype: torch.dtype) -> None:
+    """Of rows that another compilation made: the largest of a row may be a unit off, and its codes then are others."""
+    assert found is not None
+    assert torch.allclose(found[1], wanted[1], rtol=2 * torch.finfo(dtype).eps, atol=0)
+    same = found[0].view(torch.uint8) == wanted[0].view(torch.uint8)
+    assert float(same.float().mean()) >= 0.98
+
+
+def wide(norm: Norm) -> Norm:
+    return replace(norm, weight=norm.weight.double())
 
 
 def trees(n_tokens: int) -> tuple[list[Shape], ...]:
@@ -88,124 +118,166 @@ def trees(n_tokens: int) -> tuple[list[Shape], ...]:
     return [(n_tokens - 3, ())], many, [(trunk, (branch,) * n_branches), (2, (1, 1))]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("offset", [0.0, 1.0])
-def test_residual_and_norm(fused: PackOps, dtype: torch.dtype, n: int, offset: float) -> None:
-    x, more = draw(n, HIDDEN, dtype=dtype), draw(n, HIDDEN, dtype=dtype)
+@pytest.mark.parametrize(("dtype", "offset"), [(torch.float32, 1.0), (torch.bfloat16, 0.0), (torch.bfloat16, 1.0)])
+def test_residual_and_norm(fused: PackOps, dtype: torch.dtype, offset: float) -> None:
     norm = Norm(draw(HIDDEN, dtype=dtype), 1e-6, offset)
-    for added in (None, more):
-        (total, found), (sums, wanted) = (ops.add_norm(x, added, norm, BOTH) for ops in (fused, PLAIN))
+    for n in SIZES:
+        x, more = draw(n, HIDDEN, dtype=dtype), draw(n, HIDDEN, dtype=dtype)
+        (total, found), (sums, plain) = (ops.add_norm(x, more, norm, BOTH) for ops in (fused, PLAIN))
+        # One sum of two numbers, rounded once.
         assert torch.equal(total, sums)
-        nearly_equal(found.whole, wanted.whole)
+        exact = wide(norm)(sums.double())
+        as_good(found.whole, plain.whole, exact)
+        # Written by one launch, and a product and a cast behind it.
         same_codes(found.codes, quantise_rows(found.whole))
-        assert torch.equal(fused.add_norm(x, added, norm, VALUES)[1].whole, found.whole)
+    kept, alone = fused.add_norm(sums[:333], None, norm, VALUES)
+    assert kept.data_ptr() == sums.data_ptr()
+    as_good(alone.whole, plain.whole[:333], exact[:333])
+    assert alone.codes is None
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("sizes", [(24, 128, 128), (10, 256, 64), (12, 64, 64)])
-def test_head_norm_and_rotary(fused: PackOps, dtype: torch.dtype, n: int, sizes: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "n", "sizes", "offset"),
+    [
+        (torch.bfloat16, 1, (24, 128, 128), 0.0),
+        (torch.bfloat16, 333, (24, 128, 128), 0.0),
+        (torch.bfloat16, 333, (12, 64, 64), None),
+        (torch.bfloat16, 2176, (10, 256, 64), 1.0),
+        (torch.float32, 333, (10, 256, 64), 1.0),
+        (torch.float32, 2176, (24, 128, 128), 0.0),
+    ],
+)
+def test_head_norm_and_rotary(
+    fused: PackOps, dtype: torch.dtype, n: int, sizes: tuple[int, int, int], offset: float | None
+) -> None:
     heads, dim, turned = sizes
     angles = (torch.rand(n, turned // 2, device=DEVICE) * 6).repeat(1, 2)
     rotation = Rotation(angles.cos().to(dtype), angles.sin().to(dtype))
     merged = draw(n, heads * dim + 1024, dtype=dtype)
-    for norm in (None, *(Norm(draw(heads, dim, dtype=dtype), 1e-6, offset) for offset in (0.0, 1.0))):
-        found, wanted = (ops.norm_and_turn(merged, norm, rotation, heads, dim) for ops in (fused, PLAIN))
-        # Where two products nearly cancel, one unit of either is many of their sum.
-        nearly_equal(found, wanted, units=64.0)
+    norm = None if offset is None else Norm(draw(heads, dim, dtype=dtype), 1e-6, offset)
+    found, plain = (ops.norm_and_turn(merged, norm, rotation, heads, dim) for ops in (fused, PLAIN))
+    exactly = Rotation(*(each.double() for each in rotation))
+    as_good(
+        found, plain, PLAIN.norm_and_turn(merged.double(), None if norm is None else wide(norm), exactly, heads, dim)
+    )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
-def test_the_gates(fused: PackOps, dtype: torch.dtype, n: int) -> None:
+@pytest.mark.parametrize(("dtype", "n"), CASES)
+def test_the_gate_of_an_mlp(fused: PackOps, dtype: torch.dtype, n: int) -> None:
     merged = draw(n, 2 * INNER, dtype=dtype, size=4.0)
-    found = fused.swiglu(merged, VALUES).whole
-    nearly_equal(found, PLAIN.swiglu(merged, VALUES).whole)
-    same_codes(fused.swiglu(merged, CODES).codes, quantise_rows(found))
+    found, plain, exact = (
+        ops.swiglu(given, VALUES).whole for ops, given in ((fused, merged), (PLAIN, merged), (PLAIN, merged.double()))
+    )
+    as_good(found, plain, exact)
+    nearly_same_codes(fused.swiglu(merged, CODES).codes, quantise_rows(found), dtype)
+
+
+@pytest.mark.parametrize(("dtype", "n"), CASES)
+def test_the_gated_norm(fused: PackOps, dtype: torch.dtype, n: int) -> None:
     x, gate = draw(n, 16, 128, dtype=dtype), as_heads(draw(n, 8224, dtype=dtype)[:, 6144:8192], 128)
     norm = Norm(draw(128, dtype=dtype), 1e-6, 0.0)
-    found = fused.gated_norm(x, gate, norm, VALUES).whole
-    nearly_equal(found, PLAIN.gated_norm(x, gate, norm, VALUES).whole)
-    same_codes(fused.gated_norm(x, gate, norm, CODES).codes, quantise_rows(found))
+    found, plain = (ops.gated_norm(x, gate, norm, VALUES).whole for ops in (fused, PLAIN))
+    as_good(found, plain, PLAIN.gated_norm(x.double(), gate.double(), wide(norm), VALUES).whole)
+    nearly_same_codes(fused.gated_norm(x, gate, norm, CODES).codes, quantise_rows(found), dtype)
+
+
+@pytest.mark.parametrize(("dtype", "n"), CASES)
+def test_the_gates_of_the_delta_rule(fused: PackOps, dtype: torch.dtype, n: int) -> None:
     logits, bias = draw(n, 32, dtype=dtype, size=6.0), draw(16, dtype=dtype)
     rate = -draw(16, dtype=torch.float32).exp()
-    ours, theirs = (ops.gates(logits[:, :16], logits[:, 16:], rate, bias) for ops in (fused, PLAIN))
-    assert torch.allclose(ours[0], theirs[0], rtol=3e-6, atol=0)
-    nearly_equal(ours[1], theirs[1])
+    found, plain = (ops.gates(logits[:, :16], logits[:, 16:], rate, bias) for ops in (fused, PLAIN))
+    exact = PLAIN.gates(*(each.double() for each in (logits[:, :16], logits[:, 16:], rate, bias)))
+    assert found[0].dtype is torch.float32
+    # Each by itself, however small.
+    assert torch.allclose(found[0].double(), exact[0], rtol=1e-5, atol=0)
+    as_good(found[0], plain[0], exact[0])
+    as_good(found[1], plain[1], exact[1])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("dtype", "n"), CASES)
 def test_the_convolution(fused: PackOps, dtype: torch.dtype, n: int) -> None:
     x = draw(n, 8224, dtype=dtype)[:, : DELTA.channels]
     weight = draw(DELTA.channels, TAPS, dtype=dtype)
     for given in trees(n):
         pack = pack_of(given)
+        real, tree = pack.n_tokens, tree_of(pack, DEVICE, TAPS)
         found = fused.convolved(x, weight, DELTA, static_tables(pack, n, DEVICE))
-        q, k, v = PLAIN.convolved(x[: pack.n_tokens], weight, DELTA, tree_of(pack, DEVICE, TAPS))
-        for ours, wanted in zip(found, (unit_vectors(q), unit_vectors(k), v), strict=True):
+        plain, exact = (
+            (unit_vectors(q), unit_vectors(k), v)
+            for q, k, v in (
+                PLAIN.convolved(x[:real], weight, DELTA, tree),
+                PLAIN.convolved(x[:real].double(), weight.double(), DELTA, tree),
+            )
+        )
+        for ours, theirs, exactly in zip(found, plain, exact, strict=True):
             assert bool(ours.isfinite().all())
-            nearly_equal(ours[: pack.n_tokens], wanted, units=4.0, share=0.98)
+            as_good(ours[:real], theirs, exactly, share=0.97)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("sizes", [(16, 8, 128), (8, 2, 256), (9, 3, 64)])
-def test_attention(fused: PackOps, dtype: torch.dtype, n: int, sizes: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "gated"),
+    [
+        (torch.bfloat16, (16, 8, 128), False),
+        (torch.bfloat16, (8, 2, 256), True),
+        (torch.bfloat16, (9, 3, 64), False),
+        (torch.float32, (8, 2, 256), True),
+    ],
+)
+def test_attention(fused: PackOps, dtype: torch.dtype, sizes: tuple[int, int, int], gated: bool) -> None:
     heads, kv_heads, dim = sizes
-    merged = draw(n, (2 * heads + 2 * kv_heads) * dim, dtype=dtype)
-    q, k = as_heads(merged[:, : (heads + kv_heads) * dim], dim).contiguous().split_with_sizes((heads, kv_heads), dim=1)
-    v = as_heads(merged[:, (heads + kv_heads) * dim : (heads + 2 * kv_heads) * dim], dim)
-    for given in trees(n):
-        pack = pack_of(given)
-        real, tables, tree = pack.n_tokens, static_tables(pack, n, DEVICE), tree_of(pack, DEVICE, TAPS)
-        for gate in (None, merged[:, (heads + 2 * kv_heads) * dim :]):
-            opening = None if gate is None else gate[:real]
-            found = fused.attention(q, k, v, gate, tables, dim**-0.5)
+    for n in SIZES[:2] if dtype is torch.float32 else SIZES:
+        merged = draw(n, (2 * heads + 2 * kv_heads) * dim, dtype=dtype)
+        turned, v, gate = merged.tensor_split(((heads + kv_heads) * dim, (heads + 2 * kv_heads) * dim), dim=1)
+        q, k = as_heads(turned, dim).contiguous().split_with_sizes((heads, kv_heads), dim=1)
+        values, opening = as_heads(v, dim), gate if gated else None
+        for shape in trees(n):
+            pack = pack_of(shape)
+            real, tables, tree = pack.n_tokens, static_tables(pack, n, DEVICE), tree_of(pack, DEVICE, TAPS)
+            found = fused.attention(q, k, values, opening, tables, dim**-0.5)
             assert bool(found.isfinite().all())
-            wanted = PLAIN.attention(q[:real], k[:real], v[:real], opening, tree, dim**-0.5)
-            wide = None if opening is None else opening.float()
-            exact = PLAIN.attention(q[:real].float(), k[:real].float(), v[:real].float(), wide, tree, dim**-0.5)
-            allowed = 2e-6 if dtype is torch.float32 else 1.3 * error(wanted, exact) + 1e-6
+            plain, exact = (
+                PLAIN.attention(
+                    q[:real].to(precision),
+                    k[:real].to(precision),
+                    values[:real].to(precision),
+                    None if opening is None else opening[:real].to(precision),
+                    tree,
+                    dim**-0.5,
+                )
+                for precision in (dtype, torch.float64)
+            )
+            allowed = 2e-6 if dtype is torch.float32 else 1.3 * error(plain, exact) + 1e-6
             assert error(found[:real], exact) <= allowed
 
 
-def error(found: Tensor, exact: Tensor) -> float:
-    """Root mean square, relative."""
-    return float((found.float() - exact).square().mean().sqrt() / exact.square().mean().sqrt())
-
-
-@pytest.mark.parametrize("n", [64, 256, 2176])
-def test_the_delta_rule(fused: PackOps, n: int) -> None:
-    """Ours, and flash-linear-attention's over the same tables."""
-    assert has_kernels()
-    from decider.ops.static_delta import static_delta_rule
-
-    q, k, v = (draw(n, 16, 128, dtype=torch.bfloat16) for _ in range(3))
-    q, k = unit_vectors(q), unit_vectors(k)
-    log_decay, rate = -torch.rand(n, 16, device=DEVICE) * 0.3, torch.rand(n, 16, device=DEVICE).bfloat16()
-    for given in trees(n):
-        tables = static_tables(pack_of(given), n, DEVICE)
-        exact = delta_by_spans(q.float(), k.float(), v.float(), log_decay, rate.float(), tables)
-        for rule in (fused.delta_rule, static_delta_rule):
-            found = rule(q, k, v, log_decay, rate, tables)
+@pytest.mark.parametrize(
+    ("dtype", "dim", "allowed"), [(torch.float32, 32, 1e-5), (torch.bfloat16, 128, 6e-3), (torch.bfloat16, 16, 6e-3)]
+)
+def test_the_delta_rule(fused: PackOps, dtype: torch.dtype, dim: int, allowed: float) -> None:
+    for n in SIZES:
+        q, k, v = (draw(n, 16, dim, dtype=dtype) for _ in range(3))
+        q, k = unit_vectors(q), unit_vectors(k)
+        log_decay, rate = -torch.rand(n, 16, device=DEVICE) * 0.3, torch.rand(n, 16, device=DEVICE).to(dtype)
+        for shape in trees(n):
+            pack = pack_of(shape)
+            tables = static_tables(pack, n, DEVICE)
+            found = fused.delta_rule(q, k, v, log_decay, rate, tables)
+            exact = delta_by_spans(q.double(), k.double(), v.double(), log_decay.double(), rate.double(), tables)
             assert bool(found.isfinite().all())
-            assert error(found, exact) < 1e-2
-        wide = fused.delta_rule(q.float(), k.float(), v.float(), log_decay, rate.float(), tables)
-        assert error(wide, exact) < 1e-5
+            assert error(found, exact) < allowed
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_5"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "fp8"])
-def test_a_captured_decoder_is_the_plain_one(
-    tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch, family: str, dtype: str
+# torch says once that the mode is a prototype.
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("family", ["qwen3", "qwen3_5"])
+def test_a_captured_decoder_in_fp8_is_the_plain_one(
+    tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch, family: str
 ) -> None:
+    """In other types whole engines are captured, by `test_packs_captured_cuda.py`."""
     # Tiny layers are large here.
     monkeypatch.setattr(fp8, "LEAST_FEATURES", 16)
-    coarse = dtype == "fp8"
-    loaded, _ = load_tiny(tiny_folder(family), "bfloat16" if coarse else dtype, device="cuda:0", quieter=4.0)
-    plain = backbone_of(loaded, linear=fp8_linear if coarse else Dense)
+    loaded, _ = load_tiny(tiny_folder(family), "bfloat16", device="cuda:0", quieter=4.0)
+    plain = backbone_of(loaded, linear=fp8_linear)
     kernels, taps, n = replace(plain, ops=fused_ops()), plain.spec.taps, 512
     packs = [pack_of(given) for given in ([(200, (40, 3, 66)), (2, (1, 1))], [(9, (70,) * 3), (130, (1,))])]
     draws = random.Random(0)
@@ -227,8 +299,7 @@ def test_a_captured_decoder_is_the_plain_one(
         eager.append(kernels.hidden_at_slots(static.ids, static).clone())
         tree = tree_of(pack, DEVICE, taps)
         wanted = plain.hidden_at_slots(filled[index].ids[: pack.n_tokens].long(), tree)
-        allowed = {"float32": 1e-4 if family == "qwen3_5" else 1e-5, "bfloat16": 0.05, "fp8": 0.3}[dtype]
-        assert error(eager[-1][: len(wanted)].float(), wanted.float()) <= allowed
+        assert error(eager[-1][: len(wanted)], wanted.double()) <= 0.3
         assert bool(eager[-1].isfinite().all())
     graph = torch.cuda.CUDAGraph()
     torch.cuda.synchronize()

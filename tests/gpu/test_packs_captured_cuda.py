@@ -20,6 +20,10 @@ from fake_pack_graphs import falling_times, rows_of
 from prefix_rows import make_rows
 
 from decider.errors import EngineError
+from decider.model.head import LabelHead
+from decider.model.load import LoadedModel
+from decider.model.twin import twin
+from decider.ops.delta_rule import use_torch_rule
 from decider.plan.packs import card_limits
 from decider.plan.tables import PackShape, capacity_of
 from decider.run import measure
@@ -39,8 +43,8 @@ LADDER = (64, 192, 640)
 SHAPES = tuple(PackShape(n, tree) for n in reversed(LADDER) for tree in (True, False))
 FAMILIES = ("llama", "llama_tied", "qwen3", "qwen3_5")
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.25}
-# flash-linear-attention multiplies float32 in TF32.
-HYBRID_TOLERANCE = {"float32": 5e-3, "bfloat16": 0.25}
+# The kernels take a decay for the difference of two running sums, which rounds more than either step.
+HYBRID_TOLERANCE = {"float32": 5e-4, "bfloat16": 0.25}
 MIXED = [
     *make_rows(40, (3, 9, 1, 70), seed=1),
     random_row(9, slots=3),
@@ -53,6 +57,13 @@ MIXED = [
 def furthest(ours: list[Logits], theirs: list[Logits]) -> float:
     assert [one.shape for one in ours] == [one.shape for one in theirs]
     return max(float(np.abs(a - b).max()) for a, b in zip(ours, theirs, strict=True))
+
+
+def reference_of(loaded: LoadedModel, head: LabelHead) -> ReferenceExecutor:
+    """The oracle, its delta rule in torch: kernels multiply float32 in TF32, and are tuned for a minute."""
+    own = twin(loaded)
+    use_torch_rule(own.module)
+    return ReferenceExecutor(own, head)
 
 
 def allowed(family: str, dtype: str) -> float:
@@ -70,7 +81,7 @@ def engines(tiny_folder: TinyFolder) -> Iterator[Engines]:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(measure, "milliseconds", falling_times())
                 packed = packed_executor(loaded, head, card_limits(LADDER))
-            made[family, dtype] = packed, ReferenceExecutor(loaded, head)
+            made[family, dtype] = packed, reference_of(loaded, head)
         return made[family, dtype]
 
     yield get

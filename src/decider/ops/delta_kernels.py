@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from decider.ops.launches import DELTA_CHUNK, DELTA_SCAN, launch_for
+from decider.ops.launches import DELTA_CHUNK, DELTA_SCAN, DELTA_SCAN_WIDE, launch_for
 from decider.plan.tables import CHUNK_TOKENS, StaticTables
 
 # Triton comes with torch for CUDA alone, and the type checker must do without it.
@@ -147,7 +147,8 @@ def delta_rule_in_two_passes(
     sizes = {"key_heads": key_heads, "value_heads": value_heads, "key_dim": key_dim, "value_dim": value_dim}
     sizes |= {"size": CHUNK_TOKENS, "key_block": max(16, triton.next_power_of_2(key_dim))}
     value_block = max(16, triton.next_power_of_2(value_dim))
-    chunk, scan = launch_for(DELTA_CHUNK, n_tokens), launch_for(DELTA_SCAN, n_tokens)
+    is_wide = value.dtype is torch.float32
+    chunk, scan = launch_for(DELTA_CHUNK, n_tokens), launch_for(DELTA_SCAN_WIDE if is_wide else DELTA_SCAN, n_tokens)
     rest = _Pass(tables.rest_offsets, tables.rest_chunks, tables.rest_parents if tables.is_tree else None, keeps=False)
     first = _Pass(tables.first_offsets, tables.first_chunks, None, keeps=True)
     states = None
@@ -166,7 +167,7 @@ def delta_rule_in_two_passes(
             **sizes,
             levels=CHUNK_TOKENS.bit_length() - 1,
             value_block=value_block,
-            precision="tf32x3" if value.dtype is torch.float32 else "tf32",
+            precision="tf32x3" if is_wide else "tf32",
             num_warps=chunk.warps,
             num_stages=chunk.stages,
         )

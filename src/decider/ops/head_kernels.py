@@ -115,6 +115,8 @@ def norm_and_turn_in_one_pass(
         heads_block=triton.next_power_of_2(n_heads),
         dim_block=triton.next_power_of_2(head_dim),
         num_warps=launch.warps,
+        # Or the second product and the sum become one operation, which leaves out the product's own rounding.
+        enable_fp_fusion=False,
     )
     return result
 

@@ -40,6 +40,10 @@ DELTA_SCAN = (Launch("delta, sequences", None, warps=4, block=32, stages=2),)
 """Value features a program, which goes through a sequence: the fewer, the more programs for a single sequence."""
 
 
+DELTA_SCAN_WIDE = (Launch("delta, sequences of float32", None, warps=8, block=32),)
+"""As `DELTA_SCAN`; two loads in flight of numbers so wide take more shared memory than an A100 has."""
+
+
 def launch_for(table: Sequence[Launch], n_tokens: int) -> Launch:
     """The first configuration that covers packs of `n_tokens`; the last one covers every size."""
     return next(each for each in table if each.most_tokens is None or n_tokens <= each.most_tokens)

@@ -3,6 +3,9 @@
 It refuses to repair, and to know requests. Trap: bfloat16 moves logits as far as many a wrong mask does, so a limit
 with room for rounding lets broken trees through. What a tree is does not depend on the dtype; so it is checked where
 rounding is small, in float32, and the model's own dtype needs to show no more than rounding.
+
+The model's own gated delta rule is computed in torch here. Kernels that may be installed for it multiply float32 in
+TF32, and tune themselves at first use, for the better part of a minute.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from decider.backbone.load import few_layers_of
 from decider.errors import DeviceError, ModelError, first_line
 from decider.model.head import LabelHead, last_hidden
 from decider.model.load import LoadedModel
+from decider.model.twin import twin
+from decider.ops.delta_rule import DELTA_RULE, use_torch_rule
+from decider.ops.rebind import users
 from decider.plan.packs import PackLimits, plan_packs
 from decider.run.executor import Executor, Logits, by_row
 from decider.run.forward import on_device
@@ -55,7 +61,7 @@ def check_backbone(executor: Executor, loaded: LoadedModel, head: LabelHead) -> 
     rows = [Row((*ids[:shared], *tail), (n_tokens - 1,), (2,), shared) for tail in (ids[shared:], ids[shared:][::-1])]
     ours = np.concatenate(executor.label_logits(rows))
     with on_device(torch.device(loaded.device)):
-        hidden = last_hidden(loaded.module, torch.tensor([row.ids for row in rows], device=loaded.device))
+        hidden = last_hidden(_in_torch(loaded).module, torch.tensor([row.ids for row in rows], device=loaded.device))
         theirs = head(hidden[:, -1]).cpu().numpy()
     difference = float(np.abs(ours - theirs).max() / max(1e-6, np.abs(theirs).max()))
     allowed = BACKBONE_TOLERANCE[loaded.module.dtype]
@@ -65,6 +71,15 @@ def check_backbone(executor: Executor, loaded: LoadedModel, head: LabelHead) -> 
             f"our backbone answers {difference:.2g} of the largest logit differently from {loaded.name!r:.60} "
             f"({loaded.model_type}, allowed: {allowed:.2g}); use --executor grid and report it"
         )
+
+
+def _in_torch(loaded: LoadedModel) -> LoadedModel:
+    """`loaded`, or a twin of it that computes the gated delta rule without kernels."""
+    if not users(loaded.module, DELTA_RULE):
+        return loaded
+    own = twin(loaded)
+    use_torch_rule(own.module)
+    return own
 
 
 @torch.inference_mode()

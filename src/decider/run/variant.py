@@ -81,7 +81,7 @@ def make_variant(loaded: LoadedModel, head: LabelHead, options: GridOptions, *, 
 def _choose_delta_rule(loaded: LoadedModel, device: torch.device, options: GridOptions) -> tuple[LoadedModel, Pick]:
     """How the gated delta rule runs eagerly, and where nothing is compiled, captured too."""
     name = "delta rule"
-    if device.type == "cuda" and has_kernels():
+    if device.type == "cuda" and has_kernels() and loaded.module.dtype is not torch.float32:
         if not options.pin_kernels:
             return loaded, Pick(name, "flash-linear-attention", "installed; pin_kernels is off")
         loaded = twin(loaded)
@@ -94,4 +94,6 @@ def _choose_delta_rule(loaded: LoadedModel, device: torch.device, options: GridO
         "cpu": "1.5 to 2.1 times as fast as the library's own, and nearer to float64 (docs/log.md)",
         "mps": "a triangular solve is slow on Metal; not measured by us",
     }
+    if device.type == "cuda" and has_kernels():
+        reasons["cuda"] = "flash-linear-attention multiplies float32 in TF32"
     return loaded, Pick(name, "block inverse", reasons.get(device.type, "flash-linear-attention is not installed"))

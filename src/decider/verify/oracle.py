@@ -1,7 +1,8 @@
 """The oracle of a verification, and the yardstick of a coarser type: the reference executor on weights of its own.
 
 It refuses to share a module with the engine under test. Trap: on CUDA, torch may multiply float32 in TF32, of ten bits,
-and then the oracle is no better than what it judges. TF32 is off around each of the oracle's forwards, and only there.
+and then the oracle is no better than what it judges. TF32 is off around each of the oracle's forwards, and only there;
+kernels that have it of their own accord, as those of the gated delta rule do, have no part in them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from decider.errors import DeviceError, first_line
 from decider.model.head import label_head
 from decider.model.load import LoadedModel, load_module
 from decider.model.source import ModelFolder
+from decider.ops.delta_rule import use_torch_rule
 from decider.run.executor import Logits
 from decider.run.measure import free_bytes
 from decider.run.precision import full_float32
@@ -56,8 +58,12 @@ class Eager:
 
 
 def open_eager(folder: ModelFolder, label_ids: Sequence[int], *, device: str, dtype: str) -> Eager:
-    """Load the weights in `folder` once more, in `dtype` and with eager attention. Raises what loading raises."""
+    """Load the weights in `folder` once more, in `dtype`, with eager attention and the gated delta rule in torch.
+
+    Raises what loading raises.
+    """
     loaded = load_module(folder, device=device, dtype=dtype, attention="eager")
+    use_torch_rule(loaded.module)
     return Eager(ReferenceExecutor(loaded, label_head(loaded, label_ids)), loaded)
 
 

@@ -28,6 +28,11 @@ def solve_days(state: Any, text: str, _question: dict[str, Any]) -> Answer:
         assert found, state
         start, length, end = found[1], int(found[2]), found[3]
     taken = (_date(end) - _date(start)).days
+    if " was " in text and text.startswith("For how many days"):
+        return {str(length)}
+    more = re.search(r"for more than (\d+) days", text)
+    if more:
+        return taken > int(more[1])
     if text.startswith("For how many days"):
         return {str(taken)}
     if text.startswith("On which day"):
@@ -45,6 +50,8 @@ def solve_sums(state: Any, text: str, _question: dict[str, Any]) -> Answer:
     named = [word for word in re.findall(r"\w+", text) if word in have]
     if text.startswith(("How many does", "Add up")):
         return {str(sum(have[thing][0] for thing in named))}
+    if text.startswith("Are there more"):
+        return bool(have[named[0]][0] > have[named[1]][0])
     if text.startswith("How many more"):
         return {str(have[named[0]][0] - have[named[1]][0])}
     if text.startswith("What are all"):
@@ -159,6 +166,8 @@ def _counter(told: list[str], text: str) -> Answer:
         n += -step if "taken out" in line or "removes" in line else step
     if text.startswith("Are there more"):
         return n > start
+    if text.endswith("at first?"):
+        return {str(start)}
     return n == 0 if text.startswith("Is the") else {str(n)}
 
 

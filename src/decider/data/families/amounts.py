@@ -1,4 +1,4 @@
-"""Numbers and dates in records: comparison, rank, counting, days; small sums; levels by thresholds.
+"""Numbers and dates in records: comparison, rank, counting, days; levels by thresholds.
 
 It refuses to know how records are written. Trap: equal numbers have no largest; a question is asked only where one
 answer is right.
@@ -13,7 +13,7 @@ from collections import Counter
 
 from decider.data.families import words
 from decider.data.families.lookup import fill
-from decider.data.families.making import Asked, item, near_numbers, pick, several
+from decider.data.families.making import Asked, ease, item, n_shared, near_numbers, pick, several
 from decider.data.families.tables import Written, table
 from decider.data.items import Gold, Item, choice, noul, score
 
@@ -47,7 +47,8 @@ def _numbers(rng: random.Random, written: Written) -> tuple[str, dict[str, int]]
 
 def compare(rng: random.Random) -> Item:
     """The most and the least, the second most, one against another or against a number."""
-    written = table(rng, n=rng.randint(2, 10))
+    hard = ease(rng)
+    written = table(rng, n=rng.randint(2, (3, 5, 10)[hard]), apart=hard < 2)
 
     def extreme() -> Asked | None:
         field, numbers = _numbers(rng, written)
@@ -77,17 +78,19 @@ def compare(rng: random.Random) -> Item:
     def limit() -> Asked:
         field, numbers = _numbers(rng, written)
         key = rng.choice(written.keys)
-        number = max(0, numbers[key] + rng.choice((-50, -10, -5, -2, -1, 0, 1, 2, 5, 10, 50)))
+        steps = (-50, -10, -5, -2, -1, 0, 1, 2, 5, 10, 50) if hard == 2 else (-numbers[key] // 2, numbers[key], 100)
+        number = max(0, numbers[key] + rng.choice(steps))
         word = rng.choice(LIMITS)
         text = fill(rng, LIMIT, field=field, noun=written.noun, key=key, limit=word, number=number)
         return noul(text), within(word, numbers[key], number)
 
-    return item(written.state, several(rng, [extreme, extreme, pair, limit]))
+    return item(written.state, several(rng, [extreme, extreme, pair, limit], n_shared(rng)))
 
 
 def count(rng: random.Random) -> Item:
     """How many records there are, have a value, or are over a limit; as a number or as a level."""
-    written = table(rng, n=rng.randint(2, 12))
+    hard = ease(rng)
+    written = table(rng, n=rng.randint(2, (4, 7, 12)[hard]), apart=hard == 0, few=rng.random() < 0.7)
 
     def ask() -> Asked:
         kind = rng.random()
@@ -98,7 +101,8 @@ def count(rng: random.Random) -> Item:
             text = fill(rng, HOW_MANY, plural=written.plural, field=field, value=value)
         elif kind < 0.85:
             field, numbers = _numbers(rng, written)
-            limit, number = rng.choice(LIMITS), max(0, rng.choice(list(numbers.values())) + rng.choice((-1, 0, 1, 3)))
+            at = rng.choice(sorted(numbers.values()))
+            limit, number = rng.choice(LIMITS), max(0, at + rng.choice((-1, 0, 1, 3) if hard else (-2, 2)))
             n = sum(within(limit, each, number) for each in numbers.values())
             text = fill(rng, HOW_MANY_OVER, plural=written.plural, field=field, limit=limit, number=number)
         else:
@@ -106,7 +110,7 @@ def count(rng: random.Random) -> Item:
             text = fill(rng, HOW_MANY_ALL, plural=written.plural)
         return _number(rng, text, n)
 
-    return item(written.state, several(rng, [ask]))
+    return item(written.state, several(rng, [ask], n_shared(rng)))
 
 
 def _number(rng: random.Random, text: str, n: int) -> Asked:
@@ -120,7 +124,14 @@ def _number(rng: random.Random, text: str, n: int) -> Asked:
 
 def dates(rng: random.Random) -> Item:
     """The earliest and the latest, before and after a day, days apart, months."""
-    written = table(rng, n=rng.randint(2, 8), dated=True, short=True)
+    hard = ease(rng)
+    month_of = words.day(rng).replace(day=1)
+
+    def near(rng: random.Random) -> datetime.date:
+        return month_of + datetime.timedelta(days=rng.randrange(28))
+
+    day = near if hard == 0 else words.day
+    written = table(rng, n=rng.randint(2, (3, 4, 8)[hard]), dated=True, short=True, day=day)
     field = written.date
     assert field is not None, written
     when = {key: datetime.date.fromisoformat(str(row[field])) for key, row in written.rows.items()}
@@ -141,8 +152,9 @@ def dates(rng: random.Random) -> Item:
 
     def side() -> Asked:
         key = rng.choice(written.keys)
-        day = when[key] + datetime.timedelta(days=rng.choice((-400, -40, -7, -1, 1, 5, 31, 365)))
-        said = rng.choice((day.isoformat(), words.long_date(day)))
+        steps = ((-9, -5, 5, 9), (-800, -400, 400, 800), (-400, -40, -7, -1, 1, 5, 31, 365))[hard]
+        day = when[key] + datetime.timedelta(days=rng.choice(steps))
+        said = rng.choice((day.isoformat(), words.long_date(day))) if hard == 2 else day.isoformat()
         before = rng.random() < 0.5
         text = f"Is the {field} of {written.noun} {key} {'before' if before else 'after'} {said}?"
         return noul(text), (when[key] < day) is before
@@ -172,81 +184,7 @@ def dates(rng: random.Random) -> Item:
         wrong += [words.long_date(when[key] + datetime.timedelta(days=step)) for step in (1, -1, 30, -31, 365)]
         return pick(rng, text, words.long_date(when[key]), wrong, abstain_share=0.05)
 
-    return item(written.state, several(rng, [extreme, extreme, side, order, month, year, written_out]))
-
-
-def days(rng: random.Random) -> Item:
-    """Spans of days: how long, when it ends, whether a time limit is kept."""
-    start = words.day(rng)
-    length = rng.choice((1, 2, 3, 5, 7, 10, 14, 14, 21, 28, 30))
-    taken = max(0, length + rng.choice((-9, -3, -2, -1, 0, 1, 2, 3, 9)))
-    end = start + datetime.timedelta(days=taken)
-    write = rng.choice((datetime.date.isoformat, words.long_date))
-    who, what = rng.choice(words.NAMES), rng.choice(words.THINGS)
-    if rng.random() < 0.5:
-        state: object = {
-            "item": what,
-            "borrower": who,
-            "lent on": write(start),
-            "back on": write(end),
-            "days allowed": length,
-        }
-    else:
-        state = f"{who} borrowed the {what} on {write(start)} for at most {length} days. It came back on {write(end)}."
-    due = start + datetime.timedelta(days=length)
-
-    def late() -> Asked:
-        text = rng.choice((f"Was the {what} brought back late?", f"Did {who} keep the {what} longer than allowed?"))
-        return noul(text), taken > length
-
-    def in_time() -> Asked:
-        return noul(f"Did {who} bring the {what} back within the days allowed?"), taken <= length
-
-    def how_long() -> Asked:
-        return pick(
-            rng, f"For how many days did {who} have the {what}?", str(taken), near_numbers(rng, taken, 10), most=8
-        )
-
-    def last_day() -> Asked:
-        wrong = [write(due + datetime.timedelta(days=step)) for step in (-7, -2, -1, 1, 2, 7, 30)]
-        return pick(rng, f"On which day was the {what} due back at the latest?", write(due), wrong, most=6)
-
-    return item(state, several(rng, [late, late, in_time, how_long, last_day]))
-
-
-def sums(rng: random.Random) -> Item:
-    """Sums, differences and products of small numbers of things."""
-    things = rng.sample(words.THINGS, rng.choice((2, 3, 3, 4)))
-    numbers = {thing: rng.randint(1, rng.choice((5, 10, 20, 50))) for thing in things}
-    prices = {thing: rng.randint(1, 12) for thing in things}
-    who = rng.choice(words.NAMES)
-    if rng.random() < 0.4:
-        state: object = {"owner": who, "stock": [{"thing": t, "count": numbers[t], "price": prices[t]} for t in things]}
-    else:
-        state = " ".join(
-            f"{who} has {n} of the thing '{t}' at a price of {prices[t]} each." for t, n in numbers.items()
-        )
-    one, other = rng.sample(things, 2)
-
-    def together() -> Asked:
-        n = numbers[one] + numbers[other]
-        text = rng.choice(("How many does {who} have of {a} and {b} together?", "Add up the counts of {a} and {b}."))
-        return pick(rng, text.format(who=who, a=one, b=other), str(n), near_numbers(rng, n), most=8)
-
-    def more() -> Asked:
-        high, low = sorted((one, other), key=lambda thing: -numbers[thing])
-        n = numbers[high] - numbers[low]
-        return pick(rng, f"How many more are there of {high} than of {low}?", str(n), near_numbers(rng, n), most=8)
-
-    def worth() -> Asked:
-        n = numbers[one] * prices[one]
-        return pick(rng, f"What are all of {who}'s {one} worth?", str(n), near_numbers(rng, n), most=6)
-
-    def enough() -> Asked:
-        wanted = max(1, numbers[one] + rng.choice((-5, -1, 0, 1, 5)))
-        return noul(f"Are there enough of {one} to give away {wanted}?"), numbers[one] >= wanted
-
-    return item(state, several(rng, [together, together, more, worth, enough]))
+    return item(written.state, several(rng, [extreme, extreme, side, order, month, year, written_out], n_shared(rng)))
 
 
 BANDS = (

@@ -10,7 +10,7 @@ import itertools
 import random
 
 from decider.data.families import words
-from decider.data.families.making import Asked, item, pick, several
+from decider.data.families.making import Asked, ease, item, n_shared, pick, several
 from decider.data.items import Item, choice, noul
 
 PROPERTIES = ("heavy", "loud", "soft", "bright", "cold", "smooth", "tiny", "round", "striped", "shy", "quick", "sweet")
@@ -19,16 +19,17 @@ OPEN = {"yes": None, "no": None, "cannot be told": "the text settles it neither 
 
 def deduction(rng: random.Random) -> Item:
     """Members of kinds, kinds within kinds, and properties that kinds have or lack."""
-    kinds = list(dict.fromkeys(words.made_up(rng) for _ in range(6)))[:4]
+    hard = ease(rng)
+    kinds = list(dict.fromkeys(words.made_up(rng) for _ in range(6)))[: 2 + hard]
     chain, aside = kinds[:-1], kinds[-1]
     has: dict[str, dict[str, bool]] = {kind: {} for kind in kinds}
     told = [f"Every {low} is a {high}." for low, high in itertools.pairwise(chain)]
-    properties = rng.sample(PROPERTIES, 5)
+    properties = rng.sample(PROPERTIES, 3 + hard)
     for name in properties[:-1]:
         kind, positive = rng.choice(kinds), rng.random() < 0.7
         has[kind][name] = positive
         told.append(f"Every {kind} is {name}." if positive else f"No {kind} is {name}.")
-    members = {person: rng.choice(kinds) for person in rng.sample(words.NAMES, rng.randint(1, 3))}
+    members = {person: rng.choice(kinds) for person in rng.sample(words.NAMES, rng.randint(1, 1 + hard))}
     told += [f"{person} is a {kind}." for person, kind in members.items()]
     rng.shuffle(told)
 
@@ -68,7 +69,9 @@ def deduction(rng: random.Random) -> Item:
         gold = kind == own or (own in chain and kind in chain and chain.index(own) <= chain.index(kind))
         return noul(f"Does it follow that {person} is a {kind}?"), gold
 
-    return item(rng.choice((" ", "\n")).join(told), several(rng, [open_world, follows, follows, lacks, belongs]))
+    return item(
+        rng.choice((" ", "\n")).join(told), several(rng, [open_world, follows, follows, lacks, belongs], n_shared(rng))
+    )
 
 
 QUANTITIES = (
@@ -80,7 +83,8 @@ QUANTITIES = (
 
 def trend(rng: random.Random) -> Item:
     """Quantities that rise or fall with each other; what one does when another changes."""
-    chain = rng.sample(QUANTITIES, rng.randint(2, 5))
+    hard = ease(rng)
+    chain = rng.sample(QUANTITIES, (2, 3, rng.randint(3, 5))[hard])
     signs = [rng.choice((1, -1)) for _ in chain[1:]]
     links = [
         rng.choice(
@@ -94,7 +98,7 @@ def trend(rng: random.Random) -> Item:
     ]
     lone = rng.choice([name for name in QUANTITIES if name not in chain])
     links.append(f"The {lone} does not depend on any of this.")
-    if rng.random() < 0.6:
+    if hard and rng.random() < 0.6:
         rng.shuffle(links)
     state: object = {"relations": links} if rng.random() < 0.25 else " ".join(links)
 
@@ -121,7 +125,7 @@ def trend(rng: random.Random) -> Item:
         text = f"If the {chain[start]} goes {cause}, does the {chain[end]} go {effect}?"
         return noul(text), moved(start, end, up) is asked_up
 
-    return item(state, several(rng, [direction, direction, is_up]))
+    return item(state, several(rng, [direction, direction, is_up], n_shared(rng)))
 
 
 SCALES = (
@@ -134,7 +138,7 @@ SCALES = (
 def order(rng: random.Random) -> Item:
     """People compared in pairs; who is the most, who is more than whom."""
     more, less, most, least = rng.choice(SCALES)
-    people = rng.sample(words.NAMES, rng.randint(3, 6))
+    people = rng.sample(words.NAMES, (2, 3, rng.randint(3, 6))[ease(rng)])
     told = [
         f"{high} is {more} than {low}." if rng.random() < 0.5 else f"{low} is {less} than {high}."
         for high, low in itertools.pairwise(people)
@@ -159,7 +163,7 @@ def order(rng: random.Random) -> Item:
         gold = high if is_more else low
         return pick(rng, f"Who is {more if is_more else less}, {one} or {other}?", gold, [one, other], abstain_share=0)
 
-    return item(rng.choice((" ", "\n")).join(told), several(rng, [end, pair, pair, which]))
+    return item(rng.choice((" ", "\n")).join(told), several(rng, [end, pair, pair, which], n_shared(rng)))
 
 
 def negation(rng: random.Random) -> Item:

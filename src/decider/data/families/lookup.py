@@ -9,7 +9,7 @@ import random
 from collections import Counter
 
 from decider.data.families import words
-from decider.data.families.making import ABSTAIN_RIGHT, NOT_STATED, Asked, item, pick, several
+from decider.data.families.making import ABSTAIN_RIGHT, NOT_STATED, Asked, item, n_shared, pick, several
 from decider.data.families.tables import Value, Written, table
 from decider.data.items import Item, choice, noul
 
@@ -203,13 +203,15 @@ def stated(rng: random.Random) -> Item:
         rng.shuffle(names)
         return choice(text, list(dict.fromkeys(names))), gold
 
-    return item(state, several(rng, [ask]))
+    return item(state, several(rng, [ask], n_shared(rng)))
 
 
 def none_fits(rng: random.Random) -> Item:
     """Look-up where an option says that no other is right, and often is."""
     written = table(rng)
-    return item(written.state, several(rng, [lambda: by_key(rng, written, abstain_share=1.0, abstain_right=0.5)]))
+    return item(
+        written.state, several(rng, [lambda: by_key(rng, written, abstain_share=1.0, abstain_right=0.5)], n_shared(rng))
+    )
 
 
 def lookup_wide(rng: random.Random) -> Item:

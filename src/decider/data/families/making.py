@@ -40,6 +40,8 @@ class Family:
     make: Callable[[random.Random], Item]
     held: Callable[[random.Random], Item] | None = None
     """Makes items of phrases that `make` never uses, for the held-out stream; None: that stream uses `make` too."""
+    by_lot: bool = False
+    """Whether gold is drawn by known odds, so that a probability can be right and an answer only lucky."""
 
 
 def item(state: object, asked: Sequence[Asked]) -> Item:
@@ -58,6 +60,16 @@ def item(state: object, asked: Sequence[Asked]) -> Item:
 def n_questions(rng: random.Random) -> int:
     """One question half of the time, at most five."""
     return rng.choices((1, 2, 3, 4, 5), (50, 20, 15, 10, 5))[0]
+
+
+def n_shared(rng: random.Random) -> int:
+    """Three to six questions: a state that is read once teaches more by each of them."""
+    return rng.choice((3, 4, 5, 6))
+
+
+def ease(rng: random.Random) -> int:
+    """How hard an item is, evenly: 0 easy, 1 middling, 2 hard. Without easy ones a small model has no foothold."""
+    return rng.randrange(3)
 
 
 def n_options(rng: random.Random, most: int = 12) -> int:
@@ -97,21 +109,35 @@ def pick(
 
 
 def near_numbers(rng: random.Random, number: int, n: int = 12) -> list[str]:
-    """Other numbers from 0, most of them close to `number`."""
-    steps = [1, -1, 2, -2, 3, -3, 4, 5, -5, 10, -10, 6, 7, 8, 9, 11, 20]
-    found = [str(number + step) for step in steps if number + step >= 0]
-    return [*found[: n // 2], *rng.sample(found[n // 2 :], min(n - n // 2, len(found) - n // 2))]
+    """Other numbers from 0: close to `number`, far from it, or both, each in a third of the calls.
+
+    How many of them are smaller is even from none to all, as far as there are smaller ones: else the smallest of a
+    question's options would be right too often.
+    """
+    gap = max(4, number // 3)
+    close = [step for step in (1, 2, 3, 4, 5, 10) for _ in range(2)]
+    far = [gap + rng.randrange(3 * gap) for _ in range(12)]
+    steps = list(dict.fromkeys((close, far, close[:6] + far[:6])[rng.randrange(3)]))
+    wanted = rng.randint(0, n)
+    below = [number - step for step in steps if step <= number]
+    if len(below) < wanted:
+        below = list(range(number - min(steps) + 1) or range(number))[-16:]
+    n_below = min(len(below), wanted)
+    # Fewer in all rather than a right one that stands below most.
+    n_above = n - wanted if n_below == wanted else max(2, (n - wanted) * n_below // wanted)
+    above = [number + step for step in steps]
+    return [str(each) for each in rng.sample(below, n_below) + rng.sample(above, min(len(above), n_above))]
 
 
 def several(rng: random.Random, asks: Sequence[Callable[[], Asked | None]], n: int | None = None) -> list[Asked]:
-    """Questions of randomly taken `asks`, at least one; an ask that does not fit the state returns None."""
+    """Different questions of randomly taken `asks`, at least one; an ask that does not fit the state returns None."""
     wanted = n_questions(rng) if n is None else n
-    found: list[Asked] = []
+    found: dict[str, Asked] = {}
     for _ in range(40):
         asked = rng.choice(asks)()
         if asked is not None:
-            found.append(asked)
+            found.setdefault(str(asked[0]["instructions"]), asked)
         if len(found) == wanted:
             break
     assert found, "no question fits this state"
-    return found
+    return list(found.values())

@@ -7,12 +7,12 @@ rule decides" are two questions.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from decider.data.families import words
 from decider.data.families.amounts import within
-from decider.data.families.making import Asked, item, pick, several
+from decider.data.families.making import Asked, ease, item, n_shared, pick, several
 from decider.data.items import Item, noul
 
 FACTS: Mapping[str, tuple[str, ...]] = {
@@ -47,11 +47,17 @@ class _Condition:
         return (found == self.value) is (self.limit != "not")
 
 
-def _condition(rng: random.Random, case: Mapping[str, str | int], taken: str | None = None) -> _Condition:
+NEAR, FAR = (-60, -20, -5, -1, 0, 1, 5, 20, 60), (-90, -60, -40, 40, 60, 90)
+"""How far a limit lies from the number it is held against."""
+
+
+def _condition(
+    rng: random.Random, case: Mapping[str, str | int], taken: str | None = None, steps: Sequence[int] = NEAR
+) -> _Condition:
     field = rng.choice([name for name in case if name != taken])
     found = case[field]
     if isinstance(found, int):
-        number = max(0, found + rng.choice((-60, -20, -5, -1, 0, 1, 5, 20, 60)))
+        number = max(0, found + rng.choice(steps))
         return _Condition(field, rng.choice(("above", "below", "at least", "at most")), number)
     value = found if rng.random() < 0.4 else rng.choice(FACTS[field])
     return _Condition(field, rng.choice(("", "", "", "not")), value)
@@ -59,14 +65,18 @@ def _condition(rng: random.Random, case: Mapping[str, str | int], taken: str | N
 
 def rules(rng: random.Random) -> Item:
     """Numbered rules, of which the first that holds of the case decides."""
-    case: dict[str, str | int] = {name: rng.choice(FACTS[name]) for name in rng.sample(list(FACTS), rng.randint(1, 3))}
-    case |= {name: rng.randint(1, 200) for name in rng.sample(AMOUNTS, rng.randint(1, 2))}
-    n = rng.randint(2, 6)
+    hard = ease(rng)
+    most = (1, 2, 3)[hard]
+    case: dict[str, str | int] = {
+        name: rng.choice(FACTS[name]) for name in rng.sample(list(FACTS), rng.randint(1, most))
+    }
+    case |= {name: rng.randint(1, 200) for name in rng.sample(AMOUNTS, rng.randint(1, min(most, 2)))}
+    n = (rng.randint(1, 2), rng.randint(2, 3), rng.randint(2, 6))[hard]
     outcomes = rng.sample(OUTCOMES, n + 1)
     conditions: list[tuple[_Condition, ...]] = []
     for _ in range(n):
-        first = _condition(rng, case)
-        two = rng.random() < 0.3
+        first = _condition(rng, case, None, NEAR if hard == 2 else FAR)
+        two = hard == 2 and rng.random() < 0.3
         conditions.append((first, _condition(rng, case, first.field)) if two else (first,))
     holds = [all(each.holds(case) for each in both) for both in conditions]
     gold = outcomes[holds.index(True)] if any(holds) else outcomes[n]
@@ -106,7 +116,7 @@ def rules(rng: random.Random) -> Item:
         what = gold if rng.random() < 0.5 else rng.choice(outcomes)
         return noul(f"Do the rules say here: {what}?"), what == gold
 
-    return item(state, several(rng, [outcome, outcome, which, one, is_it]))
+    return item(state, several(rng, [outcome, outcome, which, one, one, is_it], n_shared(rng)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +201,9 @@ DECIDES = ("the general rule", "the exception", "the exception to the exception"
 def policy(rng: random.Random) -> Item:
     """A rule, its exception, and at times an exception to that."""
     it = rng.choice(POLICIES)
-    deep = rng.random() < 0.65
+    deep = rng.random() < 0.5
     n = rng.randint(it.low, it.high)
-    value = max(0, n + rng.choice((-20, -5, -2, -1, 0, 0, 1, 2, 5, 20)))
+    value = max(0, n + rng.choice(((-20, 20), (-9, -5, 5, 9), (-20, -5, -2, -1, 0, 0, 1, 2, 5, 20))[ease(rng)]))
     from_on = it.limit.startswith(("from", "with at least"))
     ruled = value >= n if from_on else value <= n
     excepted, back = rng.random() < 0.5, deep and rng.random() < 0.5
@@ -233,4 +243,4 @@ def policy(rng: random.Random) -> Item:
     def first() -> Asked:
         return noul("Does the condition of the exception hold in this case?"), excepted
 
-    return item(state, several(rng, [granted, granted, refused, outcome, rule, first]))
+    return item(state, several(rng, [granted, granted, refused, outcome, rule, first], n_shared(rng)))

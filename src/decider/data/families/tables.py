@@ -6,6 +6,7 @@ asked by position; `Written.ordered` says so.
 
 from __future__ import annotations
 
+import datetime
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -123,23 +124,50 @@ DOMAINS = (
 
 
 def table(
-    rng: random.Random, *, n: int | None = None, dated: bool = False, ordered: bool = False, short: bool = False
+    rng: random.Random,
+    *,
+    n: int | None = None,
+    dated: bool = False,
+    ordered: bool = False,
+    short: bool = False,
+    day: Callable[[random.Random], datetime.date] = words.day,
+    apart: bool = False,
+    few: bool = False,
 ) -> Written:
-    """Two to twelve records, or `n`, written in one of the ways; `short` keeps one or two fields of words."""
+    """Two to twelve records, or `n`, written in one of the ways; `short` keeps one field of words. Dates come from
+    `day`; `apart` keeps one number, clearly different from record to record, and one field of words; `few`
+    lets a field of words have two to four values in all.
+    """
     domain = rng.choice(DOMAINS)
     n = rng.choice((2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 10, 12)) if n is None else n
-    text = rng.sample(list(domain.words), 1 if short else rng.randint(1, len(domain.words)))
-    numbers = [] if short else rng.sample(list(domain.numbers), rng.randint(1, 2))
+    text = rng.sample(list(domain.words), 1 if short or apart else rng.randint(1, len(domain.words)))
+    numbers = [] if short else rng.sample(list(domain.numbers), 1 if apart else rng.randint(1, 2))
+    drawn: dict[str, Draw] = {field: domain.words[field] for field in text}
+    if few:
+        drawn = {field: _of(tuple(str(draw(rng)) for _ in range(rng.randint(2, 4)))) for field, draw in drawn.items()}
     rows: dict[str, dict[str, Value]] = {}
     while len(rows) < n:
         key = str((domain.key if n <= len(words.NAMES) // 2 else words.code)(rng))
         if key in rows:
             continue
-        row = {field: domain.words[field](rng) for field in text} | {
-            field: domain.numbers[field](rng) for field in numbers
-        }
-        rows[key] = row | ({domain.date: words.day(rng).isoformat()} if dated else {})
+        row = {field: drawn[field](rng) for field in text} | {field: domain.numbers[field](rng) for field in numbers}
+        rows[key] = row | ({domain.date: day(rng).isoformat()} if dated else {})
+    if apart:
+        for field in numbers:
+            for row, value in zip(rows.values(), _apart(rng, domain.numbers[field], n), strict=True):
+                row[field] = value
     return written(rng, domain, rows, (tuple(text), tuple(numbers)), dated=dated, ordered=ordered)
+
+
+def _apart(rng: random.Random, draw: Draw, n: int) -> list[Value]:
+    """`n` numbers, as far as can be each half of an even share of their range away from all others."""
+    pool = [int(draw(rng)) for _ in range(12 * n)]
+    gap = (max(pool) - min(pool)) / (2 * n)
+    found: list[int] = []
+    for value in pool:
+        if len(found) < n and all(abs(value - other) >= gap for other in found):
+            found.append(value)
+    return [*found, *pool[: n - len(found)]]
 
 
 def written(

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 
 from decider.data.families import words
-from decider.data.families.making import Asked, item, near_numbers, pick, several
+from decider.data.families.making import Asked, ease, item, n_shared, near_numbers, pick, several
 from decider.data.items import Item, noul
 
 
@@ -20,18 +20,24 @@ def tracking(rng: random.Random) -> Item:
     return rng.choice(kinds)(rng)
 
 
+def _steps(rng: random.Random, hard: int, most: int) -> int:
+    """How many things happen: one, two or three, up to `most`."""
+    return (1, rng.randint(2, 3), rng.randint(2, most))[hard]
+
+
 def _state(rng: random.Random, told: list[str]) -> object:
     return {"events": told} if rng.random() < 0.25 else rng.choice((" ", "\n")).join(told)
 
 
 def _moves(rng: random.Random) -> Item:
     """Things put from holder to holder."""
-    people, things = rng.sample(words.NAMES, 3), rng.sample(words.THINGS, rng.randint(1, 4))
-    holders = rng.sample(words.HOLDERS, rng.randint(3, 6))
+    hard = ease(rng)
+    people, things = rng.sample(words.NAMES, 3), rng.sample(words.THINGS, rng.randint(1, (1, 2, 4)[hard]))
+    holders = rng.sample(words.HOLDERS, rng.randint(3, (3, 4, 6)[hard]))
     places = {thing: [rng.choice(holders)] for thing in things}
     told = [f"The {thing} is in the {where[0]} at first." for thing, where in places.items()]
     movers: dict[str, str] = {}
-    for _ in range(rng.randint(1, 7)):
+    for _ in range(_steps(rng, hard, 7)):
         thing, person = rng.choice(things), rng.choice(people)
         target = rng.choice([holder for holder in holders if holder != places[thing][-1]])
         told.append(
@@ -72,13 +78,15 @@ def _moves(rng: random.Random) -> Item:
         where = rng.choice([places[thing][-1], rng.choice(places[thing]), rng.choice(holders)])
         return noul(f"Is the {thing} in the {where} at the end?"), where == places[thing][-1]
 
-    return item(_state(rng, told), several(rng, [now, now, first, before, who, is_there]))
+    return item(_state(rng, told), several(rng, [now, now, first, before, who, is_there], n_shared(rng)))
 
 
 def _carried(rng: random.Random) -> Item:
     """People walk between rooms; what they hold goes along."""
-    people, things = rng.sample(words.NAMES, rng.randint(2, 3)), rng.sample(words.THINGS, rng.randint(1, 3))
-    rooms = rng.sample(words.ROOMS, rng.randint(3, 5))
+    hard = ease(rng)
+    people = rng.sample(words.NAMES, rng.randint(2, (2, 3, 3)[hard]))
+    things = rng.sample(words.THINGS, rng.randint(1, 1 + hard))
+    rooms = rng.sample(words.ROOMS, rng.randint(3, 3 + hard))
     at = {person: rng.choice(rooms) for person in people}
     holder: dict[str, str] = {}
     lies: dict[str, str] = {}
@@ -87,7 +95,7 @@ def _carried(rng: random.Random) -> Item:
         person = rng.choice(people)
         holder[thing] = person
         told.append(f"{person} takes the {thing}.")
-    for _ in range(rng.randint(2, 7)):
+    for _ in range(_steps(rng, hard, 7)):
         person = rng.choice(people)
         held = [thing for thing in things if holder.get(thing) == person]
         if held and rng.random() < 0.3:
@@ -116,16 +124,17 @@ def _carried(rng: random.Random) -> Item:
         one, other = rng.sample(people, 2)
         return noul(f"Are {one} and {other} in the same room at the end?"), at[one] == at[other]
 
-    return item(_state(rng, told), several(rng, [thing_is, thing_is, person_is, holds, same_room]))
+    return item(_state(rng, told), several(rng, [thing_is, thing_is, person_is, holds, same_room], n_shared(rng)))
 
 
 def _counter(rng: random.Random) -> Item:
     """Things put into and taken out of a holder."""
     thing, holder = rng.choice(words.THINGS), rng.choice(words.HOLDERS)
+    hard = ease(rng)
     n = start = rng.randint(0, 10)
     told = [f"Number of things like '{thing}' in the {holder}: {n}."]
-    for _ in range(rng.randint(1, 4)):
-        step = rng.randint(1, 5)
+    for _ in range(_steps(rng, hard, 4)):
+        step = rng.randint(1, (2, 5, 5)[hard])
         if n >= step and rng.random() < 0.5:
             n -= step
             told.append(rng.choice((f"{step} are taken out.", f"{rng.choice(words.NAMES)} removes {step}.")))
@@ -142,21 +151,25 @@ def _counter(rng: random.Random) -> Item:
             most=8,
         )
 
+    def first() -> Asked:
+        return pick(rng, f"How many were in the {holder} at first?", str(start), near_numbers(rng, start, 10), most=8)
+
     def more() -> Asked:
         return noul("Are there more at the end than at the start?"), n > start
 
     def empty() -> Asked:
         return noul(f"Is the {holder} empty at the end?"), n == 0
 
-    return item(_state(rng, told), several(rng, [final, final, more, empty], rng.choice((1, 1, 2))))
+    return item(_state(rng, told), several(rng, [final, first, more, empty], n_shared(rng)))
 
 
 def _switches(rng: random.Random) -> Item:
     """Lamps switched on, off, and over."""
-    rooms = rng.sample(words.ROOMS, rng.randint(2, 4))
+    hard = ease(rng)
+    rooms = rng.sample(words.ROOMS, rng.randint(2, 2 + hard))
     on = {room: rng.random() < 0.5 for room in rooms}
     told = [f"The lamp in the {room} is {'on' if lit else 'off'}." for room, lit in on.items()]
-    for _ in range(rng.randint(1, 6)):
+    for _ in range(_steps(rng, hard, 6)):
         room = rng.choice(rooms)
         kind = rng.choice(("over", "over", "on", "off"))
         on[room] = not on[room] if kind == "over" else kind == "on"
@@ -178,15 +191,16 @@ def _switches(rng: random.Random) -> Item:
             rng, "How many lamps are on at the end?", str(n), map(str, range(len(rooms) + 1)), abstain_share=0.05
         )
 
-    return item(_state(rng, told), several(rng, [is_on, is_on, how_many]))
+    return item(_state(rng, told), several(rng, [is_on, is_on, is_on, how_many], n_shared(rng)))
 
 
 def _swaps(rng: random.Random) -> Item:
     """People who hold one thing each, and swap."""
-    people = rng.sample(words.NAMES, rng.randint(3, 5))
+    hard = ease(rng)
+    people = rng.sample(words.NAMES, rng.randint(3, 3 + hard))
     has = dict(zip(people, rng.sample(words.THINGS, len(people)), strict=True))
     told = [f"{person} has the {thing}." for person, thing in has.items()]
-    for _ in range(rng.randint(1, 4)):
+    for _ in range(_steps(rng, hard, 4)):
         one, other = rng.sample(people, 2)
         has[one], has[other] = has[other], has[one]
         told.append(f"{one} and {other} swap what they have.")
@@ -199,15 +213,16 @@ def _swaps(rng: random.Random) -> Item:
         person = rng.choice(people)
         return pick(rng, f"Who has the {has[person]} at the end?", person, people, abstain_share=0.05)
 
-    return item(_state(rng, told), several(rng, [what, who]))
+    return item(_state(rng, told), several(rng, [what, who], n_shared(rng)))
 
 
 def _queue(rng: random.Random) -> Item:
     """People who join and leave a queue."""
+    hard = ease(rng)
     names = rng.sample(words.NAMES, 10)
     queue = [names.pop() for _ in range(rng.randint(2, 4))]
     told = [f"The queue, from the front: {', '.join(queue)}."]
-    for _ in range(rng.randint(1, 5)):
+    for _ in range(_steps(rng, hard, 5)):
         kind = rng.random()
         if kind < 0.4 and names:
             queue.append(names.pop())
@@ -234,4 +249,4 @@ def _queue(rng: random.Random) -> Item:
         one, other = rng.sample(queue, 2)
         return noul(f"Is {one} nearer to the front than {other} now?"), queue.index(one) < queue.index(other)
 
-    return item(_state(rng, told), several(rng, [front, back, length, before]))
+    return item(_state(rng, told), several(rng, [front, back, length, before], n_shared(rng)))

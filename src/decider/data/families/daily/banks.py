@@ -22,6 +22,7 @@ Entry: TypeAlias = Mapping[str, tuple[str, ...]]
 Bank: TypeAlias = Mapping[str, Entry]
 """Meaning → its phrases, in the order of the file."""
 
+DAILY = "decider.data.families.daily"
 FEWEST_PARTED = 4
 """Shorter lists are the same on both sides."""
 HELD_SHARE = 5
@@ -55,9 +56,9 @@ BLANKS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 @cache
-def bank(name: str, held: bool) -> Bank:
-    """The phrases of `texts/<name>.toml` for training, or those held out. A value there is one phrase a line."""
-    text = resources.files("decider.data.families.daily").joinpath("texts", f"{name}.toml").read_text("utf-8")
+def bank(name: str, held: bool, package: str = DAILY) -> Bank:
+    """The phrases of a package's `texts/<name>.toml` for training, or those held out. A value is one phrase a line."""
+    text = resources.files(package).joinpath("texts", f"{name}.toml").read_text("utf-8")
     found: dict[str, Entry] = {}
     for place, (meaning, fields) in enumerate(tomllib.loads(text).items()):
         lists = {field: tuple(line for line in str(value).splitlines() if line) for field, value in fields.items()}
