@@ -7,12 +7,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: demo test test-long lint clean
+.PHONY: demo test test-long run-tests lint clean
 
 demo: $(VENV)/.demo
 	$(BIN)/decider ask examples/ticket.json
 
-test: lint
+# Types are checked on one core while the tests run on another; either failing fails both.
+test: $(VENV)/.test
+	@$(MAKE) --no-print-directory --jobs=2 lint run-tests
+
+run-tests: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not long and not gpu" --durations=10
 
 test-long: $(VENV)/.long

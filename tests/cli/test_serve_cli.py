@@ -13,28 +13,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from command import Call, Done, assert_fault, environment, here, process, without_torch
 
 from decider.cli import main, serve
 
 TinyFolder = Callable[[str], Path]
 KEY = "a-key-of-some-length"
-
-
-def environment(**variables: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DECIDER_")}
-    return {**kept, **variables}
-
-
-@pytest.fixture
-def no_torch(tmp_path: Path) -> str:
-    folder = tmp_path / "no_torch"
-    folder.mkdir()
-    (folder / "torch.py").write_text("raise SystemExit('torch was imported')")
-    return str(folder)
 
 
 def test_a_model_is_served_until_a_signal(tiny_folder: TinyFolder, tmp_path: Path) -> None:
@@ -81,34 +70,42 @@ def test_a_model_is_served_until_a_signal(tiny_folder: TinyFolder, tmp_path: Pat
     assert KEY not in log + rest + "".join(said)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "variables", "said"),
-    [
-        (["--port", "65536"], {}, "port is 65536"),
-        (["--port", "http"], {}, "invalid int value"),
-        (["--host", "no.such.host.invalid"], {}, "host 'no.such.host.invalid' is no address"),
-        (["--host", "192.0.2.1"], {}, "cannot listen on '192.0.2.1'"),
-        (["--api-keys", "/nowhere/keys"], {}, "cannot read the API keys"),
-        ([], {"DECIDER_SERVE_PROT": "1"}, "did you mean 'port'"),
-        ([], {"DECIDER_SERV_PORT": "1"}, "unknown setting 'serv_port'"),
-        (["--config", "/nowhere/decider.toml"], {}, "cannot read the settings file"),
-        (["--executor", "fast"], {}, "fast"),
-    ],
-)
-def test_a_bad_word_is_one_line_before_torch_is_imported(
-    arguments: list[str], variables: dict[str, str], said: str, no_torch: str
-) -> None:
-    assert_fault(["serve", "--port", "0", *arguments], said, **variables, PYTHONPATH=no_torch)
+BAD_WORDS: list[tuple[list[str], dict[str, str], str]] = [
+    (["--port", "65536"], {}, "port is 65536"),
+    (["--port", "http"], {}, "invalid int value"),
+    (["--host", "no.such.host.invalid"], {}, "host 'no.such.host.invalid' is no address"),
+    (["--host", "192.0.2.1"], {}, "cannot listen on '192.0.2.1'"),
+    (["--api-keys", "/nowhere/keys"], {}, "cannot read the API keys"),
+    ([], {"DECIDER_SERVE_PROT": "1"}, "did you mean 'port'"),
+    ([], {"DECIDER_SERV_PORT": "1"}, "unknown setting 'serv_port'"),
+    (["--config", "/nowhere/decider.toml"], {}, "cannot read the settings file"),
+    (["--executor", "fast"], {}, "fast"),
+]
 
 
-def test_a_port_that_is_taken_is_one_line(no_torch: str) -> None:
+@pytest.fixture(scope="module")
+def refused() -> dict[str, Done]:
+    """What became of each, by what has to be said of it."""
+    done = without_torch([Call(["serve", "--port", "0", *words], "", variables) for words, variables, _ in BAD_WORDS])
+    return {said: one for (_, _, said), one in zip(BAD_WORDS, done, strict=True)}
+
+
+@pytest.mark.parametrize("said", [said for _, _, said in BAD_WORDS])
+def test_a_bad_word_is_one_line_before_torch_is_imported(refused: dict[str, Done], said: str) -> None:
+    assert_fault(refused[said], said)
+
+
+def test_a_port_that_is_taken_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert_fault(["serve", "--port", str(port)], f"port {port}: Address already in use", PYTHONPATH=no_torch)
+        (done,) = without_torch([Call(["serve", "--port", str(port)])])
+    assert_fault(done, f"port {port}: Address already in use")
 
 
 def test_a_model_that_cannot_be_loaded_is_one_line() -> None:
-    assert_fault(["serve", "--port", "0", "--model", "no such model"], "no such model")
+    done = process("serve", "--port", "0", "--model", "no such model")
+    assert json.loads(done.stdout)["event"] == "started"
+    assert_fault(replace(done, stdout=""), "no such model")
 
 
 def test_a_missing_package_comes_with_its_install_line(
@@ -127,19 +124,5 @@ def test_other_commands_take_the_servers_settings_for_none_of_theirs(tmp_path: P
     settings = tmp_path / "decider.toml"
     settings.write_text("[serve]\nport = 1\n")
     variables = {"DECIDER_SERVE_PORT": "2", "DECIDER_API_KEYS": KEY, "DECIDER_CONFIG": str(settings)}
-    done = subprocess.run(
-        [sys.executable, "-m", "decider.cli", "models"],
-        env=environment(**variables), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-
-
-def assert_fault(arguments: list[str], said: str, **variables: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "decider.cli", *arguments],
-        env=environment(**variables), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.startswith("decider: error: ")
-    assert done.stderr.count("\n") == 1
-    assert said in done.stderr
+    done = here("models", **variables)
+    assert done.status == 0, done.stderr

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from command import assert_fault, here, process
 
 from decider.cli import main, verify
 from decider.errors import ConfigError
@@ -27,23 +25,11 @@ from decider.verify.compare import Verdict
 TinyFolder = Callable[[str], Path]
 
 
-def decider_verify(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("DECIDER_")}
-    return subprocess.run(
-        [sys.executable, "-m", "decider.cli", "verify", *arguments],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def test_a_sound_engine_exits_0_and_the_last_line_sums_up(tiny_folder: TinyFolder, tmp_path: Path) -> None:
     file = tmp_path / "verdicts.json"
     folder = str(tiny_folder("llama"))
-    done = decider_verify("--model", folder, "--device", "cpu", "--budget", "1", "--json", str(file))
-    assert done.returncode == 0, done.stderr
+    done = process("verify", "--model", folder, "--device", "cpu", "--budget", "1", "--json", str(file))
+    assert done.status == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[-1].startswith("verify: 7 checks, ")
     assert lines[-1].endswith(", 0 answers changed: pass")
@@ -112,12 +98,7 @@ def test_the_engine_is_closed_also_after_a_failure(
     ],
 )
 def test_what_cannot_run_exits_2_with_one_line(arguments: tuple[str, ...], said: str) -> None:
-    done = decider_verify(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("decider: error: ")
-    assert done.stderr.count("\n") == 1
-    assert said in done.stderr
+    assert_fault(here("verify", *arguments), said)
 
 
 @pytest.mark.parametrize("source", ["environment", "file"])

@@ -7,7 +7,7 @@ pack before; packs of other shapes run between those that are compared.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,38 +15,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from captured_packs import LADDER_HERE, TOLERANCE, Model, captured, counted, eager, quiet
 from fake_graphs import largest_shift, load_tiny, random_row
 from fake_pack_graphs import FakeWorkCapturer, FakeWorkGraph, falling_times, rows_of
 from prefix_rows import make_rows
 
 from decider.backbone.decoder import Backbone
 from decider.backbone.load import backbone_of
-from decider.errors import DeviceError, EngineError
+from decider.errors import EngineError
 from decider.model.head import LabelHead
 from decider.plan.packs import LADDER, PackLimits, card_limits, plan_packs
 from decider.plan.tables import PackShape, capacity_of
 from decider.run import measure
 from decider.run.executor import Logits
-from decider.run.graphs import Work
 from decider.run.pack_statics import Lane
 from decider.run.pack_warmup import N_LANES
 from decider.run.packed import PackedExecutor
-from decider.run.stats import GridStats
-from decider.tokens.rows import Row
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TinyFolder = Callable[[str], Path]
-Model = tuple[Backbone, LabelHead]
 
 FAMILIES = ("llama", "qwen3", "qwen3_5")
-LADDER_HERE = (32, 64, 160)
-SHAPES = tuple(PackShape(n, tree) for n in reversed(LADDER_HERE) for tree in (True, False))
-TOLERANCE = 1e-5
-
-
-def quiet(_: str) -> None:
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -63,67 +53,11 @@ def told_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "milliseconds", falling_times())
 
 
-def told(price: Callable[[int], float]) -> Callable[..., float]:
-    met: list[int] = []
-
-    def milliseconds(_: torch.device, work: Callable[[], object], **__: object) -> float:
-        work()
-        met.append(1)
-        # They are measured in the order they are captured: both families of the largest size first.
-        return price(sorted(LADDER_HERE, reverse=True)[(len(met) - 1) // 2 % len(LADDER_HERE)])
-
-    return milliseconds
-
-
-def captured(
-    model: Model, *, capturer: FakeWorkCapturer | None = None, ladder: tuple[int, ...] = LADDER_HERE
-) -> PackedExecutor:
-    capturer = capturer or FakeWorkCapturer()
-    executor = PackedExecutor(*model, card_limits(ladder), capturer=capturer)
-    executor.warmup(quiet)
-    executor.seal()
-    capturer.closed = True
-    return executor
-
-
-def eager(model: Model) -> PackedExecutor:
-    return PackedExecutor(*model, PackLimits(160, 64, 256))
-
-
 @pytest.fixture(scope="module")
 def sealed(models: dict[str, Model]) -> dict[str, PackedExecutor]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "milliseconds", falling_times())
         return {family: captured(model) for family, model in models.items()}
-
-
-def counted(executor: PackedExecutor, rows: Sequence[Row]) -> tuple[list[Logits], GridStats]:
-    before = executor.stats
-    logits = executor.label_logits(rows)
-    return logits, executor.stats - before
-
-
-def test_both_families_of_every_size_are_captured_largest_first(models: dict[str, Model]) -> None:
-    said: list[str] = []
-    capturer = FakeWorkCapturer()
-    executor = PackedExecutor(*models["qwen3_5"], card_limits(LADDER_HERE), capturer=capturer)
-    assert executor.describe().graphs == ()
-    assert str(executor.describe()).startswith("packed: qwen3_5_text backbone, packs of 160 tokens, float32 on cpu")
-    executor.warmup(said.append)
-    assert executor.describe().graphs == SHAPES
-    assert (capturer.recorded, capturer.warmed) == (6, 12)
-    assert executor.stats == GridStats(captures=6)
-    assert said[0].startswith("captured 1/6 graphs, ")
-    assert said[1].startswith("captured 6/6 graphs, ")
-    assert said[2].startswith("captured 6 graphs of packs (")
-    assert said[3].startswith("checked 6 graphs against eager forwards (")
-    assert executor.describe().warmup_s is not None
-    executor.seal()
-    executor.seal()
-    assert ", 6 graphs, sealed, " in str(executor.describe())
-    with pytest.raises(EngineError, match="sealed"):
-        executor.warmup(quiet)
-    assert executor.describe().picks[-1].value == "6 of 6"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -319,104 +253,6 @@ def _with_backbone(backbone: Backbone, head: LabelHead) -> PackedExecutor:
     return executor
 
 
-def test_sizes_that_are_no_faster_than_the_next_are_dropped(
-    models: dict[str, Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(measure, "milliseconds", told(lambda n_tokens: max(64.0, n_tokens)))
-    executor = captured(models["llama"])
-    assert executor.describe().graphs == tuple(shape for shape in SHAPES if shape.n_tokens > 32)
-    pick = executor.describe().picks[-1]
-    assert pick.value == "4 of 6"
-    assert "dropped: flat of 32 tokens, tree of 32 tokens" in pick.reason
-    rows = [random_row(9)]
-    assert executor.forwards(rows) == [(64, PackShape(64, is_tree=False))]
-    ours, stats = counted(executor, rows)
-    assert (stats.replays, stats.padded_tokens, stats.captures) == (1, 64, 0)
-    assert executor.stats.captures == 6
-    assert largest_shift(ours, eager(models["llama"]).label_logits(rows)) <= TOLERANCE
-
-
-def test_a_second_warm_up_starts_again(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = PackedExecutor(*models["llama"], card_limits(LADDER_HERE), capturer=FakeWorkCapturer())
-    monkeypatch.setattr(measure, "milliseconds", told(lambda n_tokens: max(64.0, n_tokens)))
-    executor.warmup(quiet)
-    monkeypatch.setattr(measure, "milliseconds", falling_times())
-    executor.warmup(quiet)
-    assert executor.describe().graphs == SHAPES
-    assert [pick.value for pick in executor.describe().picks] == ["6 of 6"]
-    assert executor.stats == GridStats(captures=12)
-    assert counted(executor, [random_row(9)])[1].padded_tokens == 32
-
-
-def test_measured_prices_cut_packs(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "milliseconds", told(lambda n_tokens: 100.0 if n_tokens == 160 else 1.0 + n_tokens))
-    executor = captured(models["llama"])
-    rows = [random_row(60, seed=1), random_row(30, seed=2)]
-    assert [n_tokens for n_tokens, _ in executor.forwards(rows)] == [64, 32]
-    _, stats = counted(executor, rows)
-    assert (stats.replays, stats.padded_tokens) == (2, 96)
-    assert executor.replay_ms(PackShape(64, is_tree=False)) is not None
-    assert executor.replay_ms(PackShape(96, is_tree=False)) is None
-
-
-def spoilt(fault: str) -> Callable[[int, Work], Work | None]:
-    """A fault in the graph that is captured third: the tree of 64 tokens."""
-
-    def spoil(count: int, work: Work) -> Work | None:
-        if count != 3:
-            return None
-        if fault == "memory":
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        if fault == "sync":
-            raise RuntimeError("operation not permitted when stream is capturing\nand more")
-
-        at_capture = work()
-        assert isinstance(at_capture, torch.Tensor)
-        kept = at_capture.clone()
-
-        def broken() -> object:
-            out = work()
-            assert isinstance(out, torch.Tensor)
-            if fault == "nan":
-                out[-1] = torch.nan
-            elif fault == "slightly off":
-                out[1, ::2] += 0.01 * out.abs().max()
-            elif fault == "baked":
-                out.copy_(kept)
-            elif fault == "idle":
-                out.zero_()
-            return out
-
-        return broken
-
-    return spoil
-
-
-@pytest.mark.parametrize(
-    ("fault", "error", "message"),
-    [
-        ("slightly off", EngineError, "tree of 64 tokens.*differs from its eager forward by 0.0"),
-        ("baked", EngineError, "tree of 64 tokens.*differs from its eager forward"),
-        ("idle", EngineError, "tree of 64 tokens.*differs from its eager forward"),
-        ("nan", EngineError, "tree of 64 tokens.*not finite on random rows"),
-        ("memory", DeviceError, "cpu ran out of memory at tree of 64 tokens, graph 3 of 6"),
-        ("sync", EngineError, "tree of 64 tokens.*cannot be captured: operation not permitted when stream is captur"),
-    ],
-)
-def test_a_broken_graph_is_found_before_the_seal(
-    models: dict[str, Model], fault: str, error: type[Exception], message: str
-) -> None:
-    executor = PackedExecutor(
-        *models["llama"], card_limits(LADDER_HERE), capturer=FakeWorkCapturer(spoil=spoilt(fault))
-    )
-    with pytest.raises(error, match=message) as caught:
-        executor.warmup(quiet)
-    assert "\n" not in str(caught.value)
-    assert executor.describe().graphs == ()
-    _, stats = counted(executor, [random_row(16)])
-    assert (stats.replays, stats.eager_forwards) == (0, 1)
-
-
 def test_an_error_in_a_call_leaves_the_lanes_free(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
     executor = captured(models["llama"])
     rows = [random_row(n, seed=n) for n in (150, 151, 152, 153)]
@@ -442,15 +278,6 @@ def test_an_error_in_a_call_leaves_the_lanes_free(models: dict[str, Model], monk
     thread.join(20)
     assert found, "no lane is free"
     assert all(map(np.array_equal, found[0], want))
-
-
-def test_without_a_capturer_nothing_is_padded(models: dict[str, Model]) -> None:
-    executor = PackedExecutor(*models["llama"], card_limits(LADDER_HERE))
-    executor.warmup(quiet)
-    executor.seal()
-    _, stats = counted(executor, [random_row(9)])
-    assert (stats.eager_forwards, stats.padded_tokens) == (1, 9)
-    assert executor.forwards([random_row(9)]) == [(9, None)]
 
 
 def test_whatever_is_planned_for_a_card_has_a_shape() -> None:

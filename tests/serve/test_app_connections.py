@@ -1,4 +1,4 @@
-"""Connections as they are: kept alive, pipelined, slow, cut off in the middle, left early.
+"""Connections as they are: kept alive, slow, cut off in the middle, left early, too many.
 
 Plain sockets, because no client would do most of it. Trap: what a closed socket does to the work of its request is seen
 a moment later, so the tests wait for it, and then for the queue to be empty.
@@ -6,10 +6,8 @@ a moment later, so the tests wait for it, and then for the queue to be empty.
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
-import socket
 import statistics
 import threading
 import time
@@ -19,71 +17,19 @@ from typing import Any
 
 import pytest
 from fake_brain import FakeBrain
+from raw_http import BODY, answers, head, nothing_is_left
 from serving import Served, served, until
 from starlette.routing import Route
 
 from decider.serve.asking import Asking
 from decider.serve.config import ServeConfig
 
-BODY = json.dumps(
-    {"state": "s", "model": "jev-latest", "questions": {"q": {"type": "noul", "instructions": "Is it?"}}}
-).encode()
-
-
-def head(length: int | None = len(BODY), *more: str) -> bytes:
-    size = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
-    lines = ("POST /v1/systemone HTTP/1.1", "host: localhost", "content-type: application/json", size, *more)
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
-def answers(connection: socket.socket, count: int = 1) -> list[tuple[int, dict[str, str], bytes]]:
-    """The next `count` answers of a connection: status, headers, body."""
-    found = []
-    for _ in range(count):
-        # One response object an answer would read ahead; the file is shared instead.
-        response = http.client.HTTPResponse(connection)
-        response.fp.close()
-        response.fp = _Unbuffered(connection)  # type: ignore[assignment]
-        response.begin()
-        body = response.read()
-        found.append((response.status, {name.lower(): value for name, value in response.getheaders()}, body))
-    return found
-
-
-class _Unbuffered:
-    """As much of a file as `HTTPResponse` needs, reading not a byte too many."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def readline(self, limit: int = -1) -> bytes:
-        line = b""
-        while not line.endswith(b"\n") and len(line) != limit:
-            byte = self._connection.recv(1)
-            if not byte:
-                break
-            line += byte
-        return line
-
-    def read(self, size: int = -1) -> bytes:
-        body = b""
-        while size < 0 or len(body) < size:
-            part = self._connection.recv(65_536 if size < 0 else size - len(body))
-            if not part:
-                break
-            body += part
-        return body
-
-    def flush(self) -> None: ...
-    def close(self) -> None: ...
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
-    config = ServeConfig(read_timeout_s=0.5, max_body_bytes=100_000)
-    with served(config=config) as running:
+    with served(config=ServeConfig(read_timeout_s=0.5, max_body_bytes=100_000)) as running:
         yield running
-        assert running.idle()
+        nothing_is_left(running)
 
 
 def test_keep_alive_calls_show_no_step(server: Served) -> None:
@@ -114,29 +60,6 @@ def test_an_answer_comes_in_one_piece(server: Served) -> None:
             while rest > 0:
                 rest -= len(connection.recv(rest))
     assert whole >= 15
-
-
-def test_pipelined_requests_are_answered_in_order(server: Served) -> None:
-    with server.connect() as connection:
-        connection.sendall(b"".join(head(len(BODY), f"x-request-id: n{n}") + BODY for n in range(8)))
-        got = answers(connection, 8)
-    assert [(status, headers["x-request-id"]) for status, headers, _ in got] == [(200, f"n{n}") for n in range(8)]
-
-
-def test_an_error_keeps_the_connection_where_the_body_was_read(server: Served) -> None:
-    with server.connect() as connection:
-        for n, (body, status) in enumerate([(b"{", 422), (BODY, 200), (b"\xff", 422), (b"", 422), (BODY, 200)]):
-            connection.sendall(head(len(body)) + body)
-            ((got, headers, _),) = answers(connection)
-            assert got == status, n
-            assert headers.get("connection") != "close"
-
-
-def test_a_chunked_body(server: Served) -> None:
-    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (BODY[:10], BODY[10:])) + b"0\r\n\r\n"
-    with server.connect() as connection:
-        connection.sendall(head(None) + chunks)
-        assert answers(connection)[0][0] == 200
 
 
 def test_a_client_that_asks_first_is_told_to_go_on_or_refused_unread(server: Served) -> None:
@@ -214,119 +137,6 @@ def test_half_sent_requests_leave_nothing(server: Served, sent: bytes) -> None:
             connection.sendall(sent)
     until(lambda: server.idle() and server.held_bytes == 0)
     assert server.post("/v1/systemone", BODY).status == 200
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"\x00\xff garbage\r\n\r\n",
-        b"GET\r\n\r\n",
-        b"POST /v1/systemone HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
-        b"POST /v1/systemone HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
-        b"POST /v1/systemone HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n",
-        b"GET /\xff\xfe HTTP/1.1\r\n\r\n",
-        b"CONNECT x:1 HTTP/1.1\r\n\r\n",
-        b"GET http://[ HTTP/1.1\r\n\r\n",
-    ],
-)
-def test_what_is_no_http_is_a_400(server: Served, sent: bytes) -> None:
-    with server.connect() as connection:
-        connection.sendall(sent)
-        ((status, headers, body),) = answers(connection)
-    assert 400 <= status < 500, body
-    assert "x-typesafe-request-id" in headers
-    assert json.loads(body)["detail"]
-
-
-@pytest.mark.parametrize("cut", [0, 1, 90, 150, 10_000])
-@pytest.mark.parametrize("length", [len(BODY), None])
-def test_an_upgrade_that_is_not_spoken_changes_nothing(server: Served, cut: int, length: int | None) -> None:
-    """Not for the body, wherever the segments end, and not for the next request."""
-    asks = head(length, "connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAAP__")
-    body = BODY if length else b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
-    sent = (asks + body) * 2 + head() + BODY
-    at = min(cut, len(asks))
-    with server.connect() as connection:
-        connection.sendall(sent[:at])
-        time.sleep(0.02)
-        connection.sendall(sent[at:])
-        assert [status for status, _, _ in answers(connection, 3)] == [200] * 3
-
-
-def test_the_body_of_an_upgrade_is_no_request(server: Served) -> None:
-    hidden = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
-    with server.connect() as connection:
-        connection.sendall(head(len(hidden), "connection: upgrade", "upgrade: h2c"))
-        time.sleep(0.05)
-        connection.sendall(hidden + b"GET /health/live HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n")
-        connection.sendall(b"upgrade: websocket\r\n\r\n" + head() + BODY)
-        got = answers(connection, 3)
-    assert [(status, b"alive" in body) for status, _, body in got] == [(422, False), (200, True), (200, False)]
-
-
-BROKEN = [
-    b"zz\r\nab\r\n0\r\n\r\n",
-    b"-5\r\nab\r\n0\r\n\r\n",
-    b"fffffffffffffffff\r\nab\r\n0\r\n\r\n",
-    b"1\r\nabcd\r\n0\r\n\r\n",
-]
-
-
-@pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize("chunks", BROKEN)
-def test_a_fault_in_the_framing_of_a_body_is_a_400(server: Served, chunks: bytes, apart: bool) -> None:
-    with server.connect() as connection:
-        connection.sendall(head(None) if apart else head(None) + chunks)
-        if apart:
-            time.sleep(0.05)
-            connection.sendall(chunks)
-        ((status, headers, _),) = answers(connection)
-        assert (status, headers["connection"]) == (400, "close")
-        assert connection.recv(1) == b""
-    until(lambda: server.idle() and server.held_bytes == 0)
-
-
-@pytest.mark.parametrize("coding", ["gzip", "xchunked", "identity"])
-def test_a_transfer_coding_that_is_not_known_is_a_400(server: Served, coding: str) -> None:
-    sent = head(None).replace(b"chunked", coding.encode()) + BODY
-    with server.connect() as connection:
-        connection.sendall(sent)
-        assert answers(connection)[0][0] == 400
-
-
-@pytest.mark.parametrize("last", [b"\x00garbage\r\n\r\n", head(None) + b"zz\r\nab", b"GET http://[ HTTP/1.1\r\n\r\n"])
-def test_requests_before_a_fault_are_answered_before_it_is(server: Served, last: bytes) -> None:
-    with server.connect() as connection:
-        connection.sendall((head() + BODY) * 10 + last)
-        assert [status for status, _, _ in answers(connection, 11)] == [200] * 10 + [400]
-        assert connection.recv(1) == b""
-    until(lambda: server.idle() and server.held_bytes == 0)
-
-
-def test_who_goes_on_sending_after_a_refusal_still_reads_it(server: Served) -> None:
-    with server.connect() as connection:
-        connection.sendall(head(None) + b"zz\r\n")
-        for _ in range(20):
-            time.sleep(0.01)
-            connection.sendall(b"x" * 50_000)
-        assert answers(connection)[0][0] == 400
-        assert connection.recv(1) == b""
-
-
-@pytest.mark.parametrize("n_headers", [1, 50])
-@pytest.mark.parametrize("apart", [False, True])
-def test_the_limit_of_a_head_is_the_same_however_it_comes(server: Served, n_headers: int, apart: bool) -> None:
-    for n_bytes, status in ((60_000, 200), (70_000, 431)):
-        lines = [f"x-{n}: " + "v" * (n_bytes // n_headers) for n in range(n_headers)]
-        sent = head(len(BODY), *lines) + BODY
-        with server.connect() as connection:
-            if apart:
-                connection.sendall(sent[:1000])
-                time.sleep(0.02)
-                connection.sendall(sent[1000:])
-            else:
-                connection.sendall(sent)
-            assert answers(connection)[0][0] == status
 
 
 def test_one_connection_too_many_is_told_so_after_its_request() -> None:
@@ -487,31 +297,3 @@ def test_who_waits_for_leave_to_send_is_refused_at_once(server: Served) -> None:
         ((status, headers, _),) = answers(connection)
     assert (status, headers["connection"]) == (413, "close")
     assert time.monotonic() - start < 0.3
-
-
-def test_a_request_says_once_whom_it_is_for(server: Served) -> None:
-    for lines, version, status in [
-        ((), "1.1", 400),
-        ((), "1.0", 200),
-        (("host: localhost", "host: localhost"), "1.1", 400),
-        (("host: 127.0.0.1:8000",), "1.1", 200),
-        (("host: evil.example",), "1.1", 421),
-        (("host: localhost", "authorization: Bearer a", "authorization: Bearer b"), "1.1", 400),
-        (("host: localhost", "authorization: Bearer a"), "1.1", 200),
-        (("host: localhost",), "0.9", 400),
-        (("host: localhost",), "2.0", 400),
-    ]:
-        with server.connect() as connection:
-            connection.sendall("\r\n".join((f"GET /v1/models HTTP/{version}", *lines, "", "")).encode())
-            got, _, body = answers(connection)[0]
-        assert got == status, (lines, version, body)
-    with server.connect() as connection:
-        connection.sendall(b"GET /\r\n\r\n")
-        assert answers(connection)[0][0] == 400
-
-
-def test_nothing_is_left_on_the_loop(server: Served) -> None:
-    def tasks() -> int:
-        return len([one for one in asyncio.all_tasks(server.loop) if "watch" in repr(one) or "run_asgi" in repr(one)])
-
-    until(lambda: server.on_loop(tasks) == 0)

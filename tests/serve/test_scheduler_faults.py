@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from fake_brain import FakeBrain
-from stepped_brain import FakeClock, Seen, SteppedBrain, ask, scheduling
+from stepped_brain import FakeClock, Seen, SteppedBrain, ask, is_empty, is_ready, run, scheduling, until_pack
 
 from decider.errors import EngineError
 from decider.serve.brain import RowScores
@@ -23,22 +23,9 @@ from decider.serve.watchdog import Watchdog
 from decider.tokens.rows import Row
 
 
-def run(test: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 30))
-
-
 async def until(holds: Callable[[], bool]) -> None:
     while not holds():
         await asyncio.sleep(0.005)
-
-
-def is_empty(scheduler: Scheduler) -> bool:
-    load = scheduler.load
-    return (load.requests, load.rows, load.tokens, load.waiting) == (0, 0, 0, 0)
-
-
-def is_ready(scheduler: Scheduler) -> bool:
-    return scheduler.health.ready
 
 
 def not_finite() -> EngineError:
@@ -62,7 +49,7 @@ def test_one_request_that_cannot_be_run_costs_no_other_its_answers(make: Callabl
         brain.fault = lambda rows: make() if has(rows, b"poison") else None
         async with scheduling(brain, observer=seen) as scheduler:
             first = asyncio.create_task(scheduler.answer(ask("first")))
-            await asyncio.to_thread(brain.wait_for_pack)
+            await until_pack(brain)
             tasks = [
                 asyncio.create_task(scheduler.answer(ask("poison" if index == 5 else f"good {index}")))
                 for index in range(12)
@@ -165,7 +152,7 @@ def test_what_cannot_be_recovered_from_ends_the_loop_at_once_and_fails_everybody
         brain = SteppedBrain(fault=lambda _rows: error)
         async with scheduling(brain) as scheduler:
             running = asyncio.create_task(scheduler.answer(ask("s")))
-            await asyncio.to_thread(brain.wait_for_pack)
+            await until_pack(brain)
             large = asyncio.create_task(scheduler.answer(ask("t" * 3000, 40)))
             small = asyncio.create_task(scheduler.answer(ask("u")))
             await until(lambda: scheduler.load.waiting == 2)
@@ -197,7 +184,7 @@ def test_an_engine_that_hangs_fails_everybody_at_once_and_is_ready_again_when_it
         clock, brain = FakeClock(), SteppedBrain()
         async with scheduling(brain, clock=clock) as scheduler:
             running = asyncio.create_task(scheduler.answer(ask("s")))
-            await asyncio.to_thread(brain.wait_for_pack)
+            await until_pack(brain)
             waiting = asyncio.create_task(scheduler.answer(ask("t", 3)))
             await until(lambda: scheduler.load.waiting == 1)
             assert is_ready(scheduler)
@@ -226,7 +213,7 @@ def test_a_hang_without_end_is_fatal() -> None:
         clock, brain = FakeClock(), SteppedBrain()
         async with scheduling(brain, clock=clock) as scheduler:
             task = asyncio.create_task(scheduler.answer(ask("s")))
-            await asyncio.to_thread(brain.wait_for_pack)
+            await until_pack(brain)
             clock.now += 1e6
             with pytest.raises(EngineError):
                 await asyncio.wait_for(task, 2)

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from fake_brain import FakeBrain, fake_scores
-from stepped_brain import Seen, ask, scheduling
+from fake_brain import FakeBrain
+from stepped_brain import Seen, alone, ask, is_empty, scheduling
 
 from decider.errors import EngineError, OverloadError, TooLargeError
 from decider.questions.request import Request
@@ -33,13 +33,6 @@ def made(random_: random.Random) -> Request:
     if kind < 0.9:
         return ask("m" * random_.randint(60, 1500), random_.randint(1, 30))
     return ask("l" * random_.randint(1, 3000), random_.randint(30, 300))
-
-
-def alone(request: Request) -> dict[str, object]:
-    brain = FakeBrain()
-    prepared = brain.prepare(request)
-    scores = [fake_scores(row, own) for row, own in zip(prepared.rows, prepared.temperatures, strict=True)]
-    return prepared.read(scores).to_wire()
 
 
 async def ask_once(scheduler: Scheduler, request: Request, random_: random.Random) -> str:
@@ -88,7 +81,7 @@ def test_every_request_has_one_outcome_and_nothing_is_left_behind(seed: int) -> 
             await asyncio.gather(*(client(random.Random(random_.random()), share) for _ in range(n_clients)))
             assert outcomes.total() == n_clients * share
             load = scheduler.load
-            assert (load.requests, load.rows, load.tokens, load.waiting) == (0, 0, 0, 0)
+            assert is_empty(scheduler)
             assert load.admitted == load.answered + load.dropped + load.failed
             assert load.admitted + load.refused <= n_clients * share
             assert load.answered >= outcomes["answered"]

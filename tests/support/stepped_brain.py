@@ -1,19 +1,29 @@
-"""A fake engine that runs a pack only when a test says so, and the requests that scheduler tests send to it."""
+"""A fake engine that runs a pack only when a test says so; what scheduler tests send to it, and ask of a scheduler."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from fake_brain import FakeBrain
+from fake_brain import FakeBrain, fake_scores
 
 from decider.questions.request import Request, make_request
-from decider.questions.types import Noul
+from decider.questions.types import Choice, Noul, Score
 from decider.serve.brain import Brain, RowScores
 from decider.serve.scheduler import SILENT, Observer, QueueLimits, Scheduler
 from decider.tokens.rows import Row
+
+MIXED = make_request(
+    "My card was charged twice for order 4417.",
+    {
+        "team": Choice("Which team?", {"billing": "charges", "technical": None, "sales": None}),
+        "severity": Score("How severe?", ["none", "mild", "severe"]),
+        "urgent": Noul("Is it urgent?"),
+    },
+)
 
 
 def ask(state: str, n_questions: int = 1) -> Request:
@@ -90,3 +100,30 @@ async def scheduling(
         if isinstance(brain, SteppedBrain):
             brain.let_run(10_000)
         scheduler.stop()
+
+
+def run(test: Coroutine[object, object, None]) -> None:
+    """A test of half a minute at most, on an event loop of its own."""
+    asyncio.run(asyncio.wait_for(test, 30))
+
+
+async def until_pack(brain: SteppedBrain) -> None:
+    await asyncio.to_thread(brain.wait_for_pack)
+
+
+def is_empty(scheduler: Scheduler) -> bool:
+    load = scheduler.load
+    return (load.requests, load.rows, load.tokens, load.waiting) == (0, 0, 0, 0)
+
+
+def is_ready(scheduler: Scheduler) -> bool:
+    """Of a scheduler whose health changes beside the test: a type checker takes an attribute for settled."""
+    return scheduler.health.ready
+
+
+def alone(request: Request) -> dict[str, object]:
+    """The wire answer of a request that is scored by itself."""
+    brain = FakeBrain()
+    prepared = brain.prepare(request)
+    scores = [fake_scores(row, own) for row, own in zip(prepared.rows, prepared.temperatures, strict=True)]
+    return prepared.read(scores).to_wire()

@@ -121,10 +121,14 @@ def class_of(decisions: Decisions, row: int, option: int) -> str:
     return names[option] if kind == CHOICE else str(option) if kind == SCORE else ("no", "yes")[option]
 
 
-def covered(decisions: Decisions, p: Float64Array, row: int, thresholds: Thresholds, rate: float) -> bool:
+def covered(
+    decisions: Decisions, p: Float64Array, row: int, thresholds: Thresholds, rates: Sequence[float]
+) -> list[bool]:
+    """Whether the right option is in the set, at each rate."""
     own = p[row, : decisions.n_options[row]].tolist()
     names = [class_of(decisions, row, option) for option in range(len(own))]
-    return int(decisions.gold[row]) in prediction_set(own, thresholds, rate, KINDS[decisions.kind[row]], names)
+    gold, kind = int(decisions.gold[row]), KINDS[decisions.kind[row]]
+    return [gold in prediction_set(own, thresholds, rate, kind, names) for rate in rates]
 
 
 @dataclass(slots=True)
@@ -163,10 +167,11 @@ def tally_up(
             own = {name: thresholds.by_class.get(name, (0, (EVERY_OPTION,) * len(rates))) for name in counts}
             sizes = [(own[name][0], count) for name, count in counts.items()]
             limits = [(own[name][1], count) for name, count in counts.items()]
-        for index, (each, rate) in enumerate(zip(thousandths, rates, strict=True)):
+        hits = np.sum([covered(test, p, row, thresholds, rates) for row in range(len(test))], axis=0)
+        for index, each in enumerate(thousandths):
             tally = tallies[each]
             tally.sizes += sizes
-            tally.hits += sum(covered(test, p, row, thresholds, rate) for row in range(len(test)))
+            tally.hits += int(hits[index])
             tally.reached_tie |= any(limit[index] <= ROUNDING for limit, _ in limits)
     return tallies
 
