@@ -19,7 +19,9 @@ import argparse
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import mini_tables as made
 import numpy as np
@@ -59,7 +61,7 @@ def main() -> None:
     served = in_force(decisions, facts, config.for_dtype(facts.dtype) if config else None, None)
     figures = made.figures_of(decisions, served.probabilities, load([BASE])[0])
     rates = json.loads(given.sensitivity.read_bytes())["sensitivity"]["rates"] if given.sensitivity else []
-    minutes = json.loads(given.training.read_bytes())["elapsed_s"] / 60 if given.training else None
+    minutes = longest_run_s(json.loads(given.training.read_bytes())) / 60 if given.training else None
     tables = {
         "run": made.run(decisions, facts, served.said, fitted_on(decisions, given.fitted_on)),
         "targets": made.targets(figures, rates, minutes),
@@ -77,6 +79,13 @@ def main() -> None:
     write_text(given.page, filled(text, {name: as_markdown(each) for name, each in tables.items()}).rstrip("\n"))
     write_text(given.html, as_html(tables.values(), figures).rstrip("\n"))
     print(as_markdown(tables["targets"]))
+
+
+def longest_run_s(training: Mapping[str, Any]) -> float:
+    """Of a training that was resumed, how long its longest part took."""
+    ends = [entry["elapsed_s"] for entry in training["history"] if "resumed" in entry]
+    times = [0.0, *ends, training["elapsed_s"]]
+    return max(after - before for before, after in pairwise(times))
 
 
 def load(paths: Sequence[Path]) -> tuple[Decisions, RunFacts]:

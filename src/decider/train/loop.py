@@ -96,6 +96,7 @@ class Run:
         put_optimizer_tensors(self._optimizer, self._model.trainee, dict(found.optimizer))
         self._step, self._before_s, self._history = found.step, found.elapsed_s, list(found.history)
         self._watch = Watch(**found.watch)
+        self._history.append({"resumed": self._step, "elapsed_s": round(self._before_s, 3)})
         return True
 
     def train(self, serve: Serve, *, workers: int) -> Outcome:
