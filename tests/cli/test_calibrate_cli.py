@@ -56,6 +56,9 @@ def test_saved_decisions_are_calibrated_without_a_model(tmp_path: Path, capsys: 
     assert entries["calibration"] == json.loads(out.read_text(encoding="utf-8"))["x_calibration"]["bf16"]
     assert entries["facts"] == FACTS.to_json()
     assert [form["name"] for form in entries["fit"]["forms"]] == ["uncalibrated", "scalar", "by_type", "by_options"]
+    assert "not tried, as said" not in shown
+    assert main([*words, "--no-noul-map"]) == 0
+    assert "not tried, as said" in capsys.readouterr().out
 
 
 def test_a_second_run_merges_and_knows_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,8 +72,19 @@ class Fit:
     warnings: tuple[str, ...]
 
 
-def fit(decisions: Decisions, present: Temperatures, *, schema_first: bool, folds: int = 5, seed: int = 0) -> Fit:
+def fit(
+    decisions: Decisions,
+    present: Temperatures,
+    *,
+    schema_first: bool,
+    noul_map: bool = True,
+    folds: int = 5,
+    seed: int = 0,
+) -> Fit:
     """Fit every form on `decisions`, compare them over `folds` folds of items, take one; then the same for Noul maps.
+
+    Without `noul_map`, no map is tried: it learns how often each kind of question is right, and is worse than none
+    where other kinds are asked.
 
     `present` are the temperatures that answers have now; `schema_first` says of which layouts the decisions are. Of all
     forms within one standard error of the best, the one of the fewest fitted numbers is taken (`scoring.choose`). A
@@ -104,7 +115,9 @@ def fit(decisions: Decisions, present: Temperatures, *, schema_first: bool, fold
     forms, choice = _compare(data, whole, parts, right(decisions), items)
     # What is there already stays where nothing says that another is better.
     winner = forms[choice.index if used else len(forms) - 1]
-    maps, map_reason = _maps(decisions, data, winner.name, whole, parts, items)
+    maps, map_reason = None, "not tried, as said"
+    if noul_map:
+        maps, map_reason = _maps(decisions, data, winner.name, whole, parts, items)
     warnings += _warnings(data, whole, winner, n_items, used, folds)
     return Fit(
         n=len(decisions),

@@ -43,19 +43,27 @@ def calibrate(
     permutations: int = 1,
     joint_items: int = 0,
     class_conditional: bool = False,
+    noul_map: bool = True,
     risk_confidence: float = 0.9,
     folds: int = 5,
     seed: int = 0,
 ) -> Calibrated:
     """Calibrate answers as `decisions` are: read in `layout` (`schema_first` says of which order it is).
 
-    With `joint_items` there are no thresholds. `present` is what answers are calibrated by now. Raises
+    `noul_map` is as in `fit`. With `joint_items` there are no thresholds. `present` is what answers are calibrated by now. Raises
     MissingDependencyError without scikit-learn.
     """
     items = item_codes(decisions.key)
     n_items = int(items.max(initial=-1)) + 1
     fitted_on = _fitted_on(n_items, seed)[items]
-    result = fit(decisions.take(fitted_on), present.temperatures, schema_first=schema_first, folds=folds, seed=seed)
+    result = fit(
+        decisions.take(fitted_on),
+        present.temperatures,
+        schema_first=schema_first,
+        noul_map=noul_map,
+        folds=folds,
+        seed=seed,
+    )
     warnings = list(result.warnings)
     calibration = Calibration(result.temperatures, result.noul_map)
     if present.noul_map is not None and result.noul_map is None:

@@ -56,6 +56,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--class-conditional", action="store_true", help="thresholds for each option by name: they hold for each class"
     )
     parser.add_argument(
+        "--no-noul-map",
+        action="store_true",
+        help="temperatures alone: a map of P(yes) does harm where other kinds of questions are asked than in DATA",
+    )
+    parser.add_argument(
         "--risk-confidence",
         type=float,
         default=0.9,
@@ -102,6 +107,7 @@ def run(parsed: argparse.Namespace) -> int:
         permutations=facts.permutations,
         joint_items=facts.joint_items,
         class_conditional=parsed.class_conditional,
+        noul_map=not parsed.no_noul_map,
         risk_confidence=parsed.risk_confidence,
         folds=parsed.folds,
         seed=parsed.seed,

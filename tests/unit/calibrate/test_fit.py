@@ -182,6 +182,9 @@ def test_a_noul_map_is_taken_where_the_middle_is_wrong() -> None:
     assert result.noul_map.b / result.noul_map.a == pytest.approx(2.0 / result.temperatures.plain, rel=0.1)
     assert result.map_reason.startswith("platt: gains ")
     assert fit(decisions, NOW, schema_first=False).noul_map is None
+    without = fit(shifted, NOW, schema_first=False, noul_map=False)
+    assert (without.maps, without.noul_map, without.map_reason) == (None, None, "not tried, as said")
+    assert without.temperatures == result.temperatures
 
 
 def test_few_nouls_have_no_map() -> None:

@@ -67,6 +67,7 @@ def test_thresholds_are_of_what_is_served(given: dict[str, Decisions]) -> None:
     shifted = replace(decisions, logits=decisions.logits + np.array([1.5, 0.0]))
     result = run(shifted, risk_confidence=0.8, class_conditional=True)
     assert result.calibration.noul_map is not None
+    assert run(shifted, noul_map=False).calibration.noul_map is None
     assert result.calibration.temperatures.plain != 9.0
     selective = result.calibration.selective
     assert selective is not None
