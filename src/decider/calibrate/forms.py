@@ -19,7 +19,7 @@ from decider.decisions import KINDS, Decisions, Float64Array, IntArray
 from decider.tokens.calibration import Temperatures
 
 LEAST_OF_TYPE = 100
-"""Decisions of a type for a temperature of its own."""
+"""Decisions of a type for a temperature of its own; of few options, and of many, for a line between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Fitting:
     fold: IntArray
     own_types: tuple[int, ...]
     """Types with a temperature of their own in the form by type; without any there is no such form."""
+    spreads: bool
+    """Whether few options and many are both common enough to tell a line."""
     schema_first: bool
     """Of which layouts the decisions are, and so which temperatures are fitted."""
 
@@ -65,7 +67,7 @@ class Fitting:
         return temperatures_at(temperatures, self.kind, self.counts, schema_first=self.schema_first)
 
     def fit(self) -> dict[str, FittedForm]:
-        """Fitted on all: `scalar`, `by_type` where types differ, `by_options` where counts do and the layout has it."""
+        """Fitted on all: `scalar`, `by_type` where types differ, `by_options` where counts spread and the layout has it."""
         return self._fit(np.arange(len(self.kind)), {})
 
     def fit_without(self, held: int, whole: Mapping[str, FittedForm]) -> dict[str, FittedForm]:
@@ -78,7 +80,7 @@ class Fitting:
         forms = {"scalar": FittedForm(self._given(scalar.temperature, {}), {"all": scalar})}
         if self.own_types:
             forms["by_type"] = self._by_type(data, self.kind[rows], scalar, near.get("by_type"))
-        if not self.schema_first and np.ptp(self.counts) > 0:
+        if not self.schema_first and self.spreads:
             forms["by_options"] = self._by_options(data, self.counts[rows], scalar, near.get("by_options"))
         return forms
 
@@ -122,11 +124,15 @@ def fitting(decisions: Decisions, fold: IntArray, *, schema_first: bool) -> Fitt
     """`decisions` in the `fold` [N] each is held out with, counted from 0."""
     sizes = np.bincount(decisions.kind, minlength=len(KINDS))
     several = np.count_nonzero(sizes) > 1
+    counts = option_counts(decisions.n_options, decisions.isolated)
+    logs = np.log(counts)
+    few = np.count_nonzero(logs < (logs.min() + logs.max()) / 2)
     return Fitting(
         likelihood=likelihood(decisions),
         kind=decisions.kind,
-        counts=option_counts(decisions.n_options, decisions.isolated),
+        counts=counts,
         fold=fold,
         own_types=tuple(np.flatnonzero(sizes >= LEAST_OF_TYPE).tolist()) if several else (),
+        spreads=bool(min(few, len(logs) - few) >= LEAST_OF_TYPE),
         schema_first=schema_first,
     )

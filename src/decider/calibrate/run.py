@@ -50,8 +50,8 @@ def calibrate(
 ) -> Calibrated:
     """Calibrate answers as `decisions` are: read in `layout` (`schema_first` says of which order it is).
 
-    `noul_map` is as in `fit`. With `joint_items` there are no thresholds. `present` is what answers are calibrated by now. Raises
-    MissingDependencyError without scikit-learn.
+    `noul_map` is as in `fit`. With `joint_items` there are no thresholds. `present` is what answers are calibrated by
+    now. Raises MissingDependencyError without scikit-learn.
     """
     items = item_codes(decisions.key)
     n_items = int(items.max(initial=-1)) + 1

@@ -156,6 +156,22 @@ def test_a_type_of_few_decisions_keeps_the_temperature_of_all() -> None:
     assert "no decisions of type noul; they get a temperature of other types" in result.warnings[1]
 
 
+def test_a_line_by_options_needs_many_decisions_of_few_options_and_of_many() -> None:
+    # Scores have five options and Nouls two, all of which are right: alone they would settle on no temperature at all.
+    decisions = synthetic(400, kinds=(SCORE, NOUL), per_item=1)
+    sure = replace(decisions, gold=np.where(decisions.kind == NOUL, decisions.logits.argmax(axis=1), decisions.gold))
+
+    def forms(n_nouls: int) -> set[str]:
+        nouls = np.flatnonzero(sure.kind == NOUL)
+        kept = np.concatenate([np.flatnonzero(sure.kind == SCORE), nouls[:n_nouls]])
+        result = fit(sure.take(kept), NOW, schema_first=False)
+        assert result.temperatures.by_options is None
+        return {form.name for form in result.forms}
+
+    assert "by_options" not in forms(LEAST_OF_TYPE - 1)
+    assert "by_options" in forms(LEAST_OF_TYPE)
+
+
 def test_folds_keep_items_together_and_differ_by_one() -> None:
     decisions = synthetic(101 * 3, per_item=3)
     items = item_codes(decisions.key)
