@@ -34,8 +34,8 @@ GROUPS = {
     "daily": "everyday families",
     "lot": "uncertain by design",
 }
-"""Everyday families are asked in sentences and of meanings that none of their trained items has. Of the last group, gold
-is drawn by lot: their calibration has a target, and their accuracy has none."""
+"""Everyday families are asked in sentences and of meanings that none of their trained items has. Of the last group,
+gold is drawn by lot: their calibration has a target, and their accuracy has none."""
 OPTION_COUNTS = ((2, 2), (3, 4), (5, 10), (11, 26), (27, 64), (65, 255))
 TOKENS = ((1, 128), (129, 256), (257, 512), (513, 1024), (1025, 10**9))
 EVERYDAY = ("reviews", "spam", "satire", "log_severity")

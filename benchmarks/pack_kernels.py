@@ -28,7 +28,7 @@ from decider.ops.fp8 import Fp8Product, quantise_rows
 from decider.ops.fused_ops import fused_ops
 from decider.ops.launches import Launch
 from decider.ops.norms import Norm
-from decider.ops.pack_ops import as_heads
+from decider.ops.pack_ops import Gates, as_heads, opened
 from decider.ops.rotary import Rotation
 from decider.ops.rows import VALUES, Form
 from decider.plan.fill import fill
@@ -107,8 +107,7 @@ def pointwise(n: int) -> Iterator[tuple[str, Work, int]]:
     heads = Norm(draw(HEADS + KV_HEADS, DIM), 1e-6, 0.0)
     projected, rotation = draw(n, (HEADS + 2 * KV_HEADS) * DIM), Rotation(draw(n, DIM), draw(n, DIM))
     delta, weight = draw(n, DELTA.channels + DELTA.width + 32), draw(DELTA.channels, DELTA.taps)
-    qkv, gate, logits = delta.tensor_split((DELTA.channels, DELTA.channels + DELTA.width), dim=-1)
-    rate, bias = -torch.rand(16, device=DEVICE), draw(16)
+    qkv, gate, _ = delta.tensor_split((DELTA.channels, DELTA.channels + DELTA.width), dim=-1)
     mixed, opening = draw(n, 16, 128), as_heads(gate, 128)
     tables, coarse = trees(n)["rows of 256"], Fp8Product.of(draw(HIDDEN, HIDDEN), None)
     yield "sum and norm", lambda: ops.add_norm(x, more, norm, VALUES), n * HIDDEN * 8
@@ -120,7 +119,6 @@ def pointwise(n: int) -> Iterator[tuple[str, Work, int]]:
     yield "gated norm", lambda: ops.gated_norm(mixed, opening, small, VALUES), n * 2048 * 6
     yield "gated norm, quantised", lambda: ops.gated_norm(mixed, opening, small, CODES), n * 2048 * 5
     yield "convolution", lambda: ops.convolved(qkv, weight, DELTA, tables), n * DELTA.channels * 4
-    yield "gates", lambda: ops.gates(logits[:, :16], logits[:, 16:], rate, bias), n * 16 * 10
     yield "quantise rows of 2,048", lambda: coarse.quantise(x), n * HIDDEN * 3
 
 
@@ -158,12 +156,13 @@ def attention(n: int, dim: int, heads: int, kv_heads: int) -> Iterator[tuple[str
 def delta_rules(n: int) -> Iterator[tuple[str, Work]]:
     rule = fused_ops().delta_rule
     q, k, v = (draw(n, 16, 128) / 11 for _ in range(3))
-    decay, rate = -torch.rand(n, 16, device=DEVICE), torch.rand(n, 16, device=DEVICE).to(DTYPE)
+    logits = draw(n, 32)
+    gates = Gates(logits[:, :16], logits[:, 16:], -torch.rand(16, device=DEVICE), draw(16))
     for name, tables in trees(n).items():
-        yield f"delta rule, {name}", lambda tables=tables: rule(q, k, v, decay, rate, tables)
+        yield f"delta rule, {name}", lambda tables=tables: rule(q, k, v, gates, tables)
     if importlib.util.find_spec("fla") is not None:
         theirs: Any = importlib.import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule
-        one = [each[None] for each in (q, k, v, decay, rate)]
+        one = [each[None] for each in (q, k, v, *opened(gates))]
         yield "delta rule, flash-linear-attention, one sequence", lambda: theirs(*one)
 
 
@@ -200,6 +199,9 @@ def configurations(n: int) -> None:
                     print(f"    {name:24} {warps} warps, block {block} {milliseconds(found[name]):9.4f} ms")
     for name, work in delta_rules(n):
         if "flash" not in name:
+            for warps in (4, 8):
+                with launched(delta_kernels, "DELTA_CHUNK", (Launch("", None, warps=warps, block=1),)):
+                    print(f"    {name:40} chunks by {warps} warps {milliseconds(work):9.4f} ms")
             for block, warps, stages in product((16, 32, 64), (4, 8), (1, 2, 3)):
                 launch = (Launch("", None, warps=warps, block=block, stages=stages),)
                 with launched(delta_kernels, "DELTA_SCAN", launch):

@@ -214,6 +214,18 @@ def test_what_is_shipped_belongs_to_the_base(embedded_folder: Path) -> None:
     assert any(not torch.equal(together[name], weight) for name, weight in weights.items())
 
 
+@pytest.mark.embedded
+@pytest.mark.usefixtures("embedded_folder")
+def test_what_is_shipped_answers_the_example() -> None:
+    assert missing() is None
+    request = json.loads((Path(__file__).parents[2] / "examples" / "ticket.json").read_text(encoding="utf-8"))
+    with Decider(device="cpu", say=lambda _: None) as decider:
+        answers = decider.ask(request["state"], request["questions"])
+    assert answers.choice("team").choice == "billing"
+    assert answers.score("severity").probabilities[2] > 0.5
+    assert 0.5 < answers.noul("churn").noul < 0.95
+
+
 def test_finding_it_when_merged_imports_nothing_heavy(packaged: Path, cache: Path, tiny_folder: TinyFolder) -> None:
     ship(packaged, tiny_folder("llama"))
     mini_target(cache).mkdir(parents=True)
