@@ -17,7 +17,7 @@ from decider.backbone.load import folder_spec, load_hf_config
 from decider.errors import ModelError
 from decider.model.cache import cache_dir
 from decider.model.head import LabelHead, check_head, label_head
-from decider.model.load import LoadedModel, load_module
+from decider.model.load import DTYPES, LoadedModel, load_module
 from decider.model.source import ModelFolder, resolve
 from decider.plan.buckets import Grid
 from decider.plan.packs import PackLimits, card_limits
@@ -28,6 +28,7 @@ from decider.run.executor import Executor
 from decider.run.graphs import CudaCapturer
 from decider.run.grid import GridExecutor
 from decider.run.options import GridOptions
+from decider.run.pack_fp8 import check_fp8_packs
 from decider.run.packed import packed_executor
 from decider.run.reference import ReferenceExecutor
 from decider.run.stats import ReferenceReport
@@ -146,7 +147,8 @@ def executor_for(
     if name == "reference":
         return ReferenceExecutor(loaded, head)
     if name == "packed":
-        return packed_executor(loaded, head, card_limits() if device.type == "cuda" else PACK_LIMITS, say=say)
+        limits = card_limits() if device.type == "cuda" else PACK_LIMITS
+        return packed_executor(loaded, head, limits, fp8=options.fp8, say=say)
     assert name == "grid", name
     capturer = CudaCapturer(device) if device.type == "cuda" else None
     grid = GridExecutor(loaded, head, Grid(), capturer, say, attention=attention, options=options)
@@ -171,6 +173,9 @@ def open_model(settings: Settings, say: Say) -> OpenModel:
     if settings.executor in ("auto", "grid"):
         on_cuda = device.value.startswith("cuda")
         check_options(options, torch.device(device.value), captures=on_cuda)
+    elif settings.executor == "packed" and options.fp8:
+        wanted = pick_dtype(settings.executor, device.value, settings.dtype)
+        check_fp8_packs(torch.device(device.value), DTYPES[wanted.value])
     folder = resolve(settings.model, gguf_file=settings.gguf_file, cache=cache_dir(), say=say)
     refusal = None if settings.executor in ("reference", "grid") else why_no_backbone(folder)
     chosen = choose_executor(settings.executor, device.value, options=options, refusal=refusal)

@@ -1,8 +1,8 @@
 """The kernels of packs on a card against their plain forms and float64, at real widths, and captured.
 
 Refuses to judge speed (`benchmarks/pack_kernels.py` prints it), and to compile every combination: each takes half a
-second. Trap: two compilations of one kernel, with and without codes, add a row up in other orders, so their last bits
-differ; only what one launch writes can be held to be the same.
+second, and attention or the delta rule in float32 several. Trap: two compilations of one kernel, with and without
+codes, add a row up in other orders, so their last bits differ; only what one launch writes can be held to be the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from decider.ops import fp8
 from decider.ops.fp8 import Quantised, quantise_rows
 from decider.ops.fused_ops import fused_ops, why_not_fused
 from decider.ops.norms import Norm
-from decider.ops.pack_ops import PackOps, as_heads, plain_ops
+from decider.ops.pack_ops import Gates, PackOps, as_heads, opened, plain_ops
 from decider.ops.rotary import Rotation
 from decider.ops.rows import VALUES, Form
 from decider.ops.tree import tree_of
@@ -96,9 +96,14 @@ def same_codes(found: Quantised | None, wanted: Quantised) -> None:
 
 
 def nearly_same_codes(found: Quantised | None, wanted: Quantised, dtype: torch.dtype) -> None:
-    """Of rows that another compilation made: the largest of a row may be a unit off, and its codes then are others."""
+    """Of rows that another compilation made: the largest of a row may be other, and the codes of the row with it.
+
+    In bfloat16 by a unit. In float32 by half of what two orders of a sum of 128 squares differ, of 7 roundings each,
+    and by the roundings behind the root.
+    """
     assert found is not None
-    assert torch.allclose(found[1], wanted[1], rtol=2 * torch.finfo(dtype).eps, atol=0)
+    units = 16 if dtype is torch.float32 else 2
+    assert torch.allclose(found[1], wanted[1], rtol=units * torch.finfo(dtype).eps, atol=0)
     same = found[0].view(torch.uint8) == wanted[0].view(torch.uint8)
     assert float(same.float().mean()) >= 0.98
 
@@ -118,7 +123,7 @@ def trees(n_tokens: int) -> tuple[list[Shape], ...]:
     return [(n_tokens - 3, ())], many, [(trunk, (branch,) * n_branches), (2, (1, 1))]
 
 
-@pytest.mark.parametrize(("dtype", "offset"), [(torch.float32, 1.0), (torch.bfloat16, 0.0), (torch.bfloat16, 1.0)])
+@pytest.mark.parametrize(("dtype", "offset"), [(torch.float32, 1.0), (torch.bfloat16, 0.0)])
 def test_residual_and_norm(fused: PackOps, dtype: torch.dtype, offset: float) -> None:
     norm = Norm(draw(HIDDEN, dtype=dtype), 1e-6, offset)
     for n in SIZES:
@@ -139,12 +144,10 @@ def test_residual_and_norm(fused: PackOps, dtype: torch.dtype, offset: float) ->
 @pytest.mark.parametrize(
     ("dtype", "n", "sizes", "offset"),
     [
-        (torch.bfloat16, 1, (24, 128, 128), 0.0),
         (torch.bfloat16, 333, (24, 128, 128), 0.0),
         (torch.bfloat16, 333, (12, 64, 64), None),
         (torch.bfloat16, 2176, (10, 256, 64), 1.0),
-        (torch.float32, 333, (10, 256, 64), 1.0),
-        (torch.float32, 2176, (24, 128, 128), 0.0),
+        (torch.float32, 1, (10, 256, 64), 1.0),
     ],
 )
 def test_head_norm_and_rotary(
@@ -179,19 +182,6 @@ def test_the_gated_norm(fused: PackOps, dtype: torch.dtype, n: int) -> None:
     found, plain = (ops.gated_norm(x, gate, norm, VALUES).whole for ops in (fused, PLAIN))
     as_good(found, plain, PLAIN.gated_norm(x.double(), gate.double(), wide(norm), VALUES).whole)
     nearly_same_codes(fused.gated_norm(x, gate, norm, CODES).codes, quantise_rows(found), dtype)
-
-
-@pytest.mark.parametrize(("dtype", "n"), CASES)
-def test_the_gates_of_the_delta_rule(fused: PackOps, dtype: torch.dtype, n: int) -> None:
-    logits, bias = draw(n, 32, dtype=dtype, size=6.0), draw(16, dtype=dtype)
-    rate = -draw(16, dtype=torch.float32).exp()
-    found, plain = (ops.gates(logits[:, :16], logits[:, 16:], rate, bias) for ops in (fused, PLAIN))
-    exact = PLAIN.gates(*(each.double() for each in (logits[:, :16], logits[:, 16:], rate, bias)))
-    assert found[0].dtype is torch.float32
-    # Each by itself, however small.
-    assert torch.allclose(found[0].double(), exact[0], rtol=1e-5, atol=0)
-    as_good(found[0], plain[0], exact[0])
-    as_good(found[1], plain[1], exact[1])
 
 
 @pytest.mark.parametrize(("dtype", "n"), CASES)
@@ -230,7 +220,7 @@ def test_attention(fused: PackOps, dtype: torch.dtype, sizes: tuple[int, int, in
         turned, v, gate = merged.tensor_split(((heads + kv_heads) * dim, (heads + 2 * kv_heads) * dim), dim=1)
         q, k = as_heads(turned, dim).contiguous().split_with_sizes((heads, kv_heads), dim=1)
         values, opening = as_heads(v, dim), gate if gated else None
-        for shape in trees(n):
+        for shape in trees(n)[-1:] if dtype is torch.float32 else trees(n):
             pack = pack_of(shape)
             real, tables, tree = pack.n_tokens, static_tables(pack, n, DEVICE), tree_of(pack, DEVICE, TAPS)
             found = fused.attention(q, k, values, opening, tables, dim**-0.5)
@@ -250,33 +240,31 @@ def test_attention(fused: PackOps, dtype: torch.dtype, sizes: tuple[int, int, in
             assert error(found[:real], exact) <= allowed
 
 
-@pytest.mark.parametrize(
-    ("dtype", "dim", "allowed"), [(torch.float32, 32, 1e-5), (torch.bfloat16, 128, 6e-3), (torch.bfloat16, 16, 6e-3)]
-)
+@pytest.mark.parametrize(("dtype", "dim", "allowed"), [(torch.float32, 32, 1e-5), (torch.bfloat16, 128, 6e-3)])
 def test_the_delta_rule(fused: PackOps, dtype: torch.dtype, dim: int, allowed: float) -> None:
     for n in SIZES:
         q, k, v = (draw(n, 16, dim, dtype=dtype) for _ in range(3))
         q, k = unit_vectors(q), unit_vectors(k)
-        log_decay, rate = -torch.rand(n, 16, device=DEVICE) * 0.3, torch.rand(n, 16, device=DEVICE).to(dtype)
+        # As a merged projection has them: in the middle of longer rows.
+        logits, bias = draw(n, 40, dtype=dtype, size=3.0), draw(16, dtype=dtype)
+        gates = Gates(logits[:, :16], logits[:, 16:32], -0.3 * torch.rand(16, device=DEVICE), bias)
+        log_decay, rate = opened(gates._replace(decay=gates.decay.double(), rate=gates.rate.double()))
         for shape in trees(n):
             pack = pack_of(shape)
             tables = static_tables(pack, n, DEVICE)
-            found = fused.delta_rule(q, k, v, log_decay, rate, tables)
-            exact = delta_by_spans(q.double(), k.double(), v.double(), log_decay.double(), rate.double(), tables)
+            found = fused.delta_rule(q, k, v, gates, tables)
+            exact = delta_by_spans(q.double(), k.double(), v.double(), log_decay, rate.double(), tables)
             assert bool(found.isfinite().all())
             assert error(found, exact) < allowed
 
 
 # torch says once that the mode is a prototype.
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
-@pytest.mark.parametrize("family", ["qwen3", "qwen3_5"])
-def test_a_captured_decoder_in_fp8_is_the_plain_one(
-    tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch, family: str
-) -> None:
-    """In other types whole engines are captured, by `test_packs_captured_cuda.py`."""
+def test_a_captured_decoder_in_fp8_is_the_plain_one(tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole engines are captured by `test_packs_captured_cuda.py`."""
     # Tiny layers are large here.
     monkeypatch.setattr(fp8, "LEAST_FEATURES", 16)
-    loaded, _ = load_tiny(tiny_folder(family), "bfloat16", device="cuda:0", quieter=4.0)
+    loaded, _ = load_tiny(tiny_folder("qwen3_5"), "bfloat16", device="cuda:0", quieter=4.0)
     plain = backbone_of(loaded, linear=fp8_linear)
     kernels, taps, n = replace(plain, ops=fused_ops()), plain.spec.taps, 512
     packs = [pack_of(given) for given in ([(200, (40, 3, 66)), (2, (1, 1))], [(9, (70,) * 3), (130, (1,))])]

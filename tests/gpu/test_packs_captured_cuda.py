@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,10 +24,11 @@ from decider.errors import EngineError
 from decider.model.head import LabelHead
 from decider.model.load import LoadedModel
 from decider.model.twin import twin
+from decider.ops import fp8
 from decider.ops.delta_rule import use_torch_rule
 from decider.plan.packs import card_limits
 from decider.plan.tables import PackShape, capacity_of
-from decider.run import measure
+from decider.run import measure, pack_fp8
 from decider.run.executor import Logits
 from decider.run.graphs import CudaCapturer, Graph
 from decider.run.packed import PackedExecutor, packed_executor
@@ -42,6 +44,8 @@ DEVICE = torch.device("cuda:0")
 LADDER = (64, 192, 640)
 SHAPES = tuple(PackShape(n, tree) for n in reversed(LADDER) for tree in (True, False))
 FAMILIES = ("llama", "llama_tied", "qwen3", "qwen3_5")
+# Kernels in float32 take the compiler seconds each.
+ENGINES = [*((family, "bfloat16") for family in FAMILIES), ("llama", "float32"), ("qwen3_5", "float32")]
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.25}
 # The kernels take a decay for the difference of two running sums, which rounds more than either step.
 HYBRID_TOLERANCE = {"float32": 5e-4, "bfloat16": 0.25}
@@ -89,8 +93,7 @@ def engines(tiny_folder: TinyFolder) -> Iterator[Engines]:
         packed.close()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "dtype"), ENGINES)
 def test_captured_answers(engines: Engines, family: str, dtype: str) -> None:
     packed, reference = engines(family, dtype)
     assert packed.describe().graphs == SHAPES
@@ -133,8 +136,7 @@ def test_every_edge_of_every_shape(engines: Engines, family: str, size: int) -> 
         assert graphs.captured[PackShape(size, tree)].statics.logits.isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "dtype"), ENGINES)
 def test_a_then_b_then_a_gives_the_same_bits(engines: Engines, family: str, dtype: str) -> None:
     packed, _ = engines(family, dtype)
     once = packed.label_logits(MIXED)
@@ -256,3 +258,39 @@ def test_the_host_is_free_while_packs_run(engines: Engines, monkeypatch: pytest.
     # A lane is waited for when it is read, and again when it is given back.
     assert [step for step, _ in groupby(steps)] == ["replay", "wait", "replay", "wait"]
     assert steps[:2] == ["replay", "replay"]
+
+
+def test_an_engine_in_fp8(tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each product is measured in both precisions; then the two larger sizes are told to gain."""
+    monkeypatch.setattr(fp8, "LEAST_FEATURES", 16)
+    measured: list[float] = []
+    both_ms = pack_fp8._both_ms
+
+    def told(products: Sequence[Any], n_rows: int, *others: Any, **named: Any) -> tuple[float, float]:
+        measured.extend(both_ms(products, n_rows, *others, **named))
+        return 1.0, 0.5 if n_rows >= 192 else 2.0
+
+    loaded, head = load_tiny(tiny_folder("qwen3_5"), "bfloat16", device="cuda:0", quieter=4.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pack_fp8, "_both_ms", told)
+        patch.setattr(measure, "milliseconds", falling_times())
+        packed = packed_executor(loaded, head, card_limits(LADDER), fp8=True)
+    assert packed.describe().graphs == SHAPES
+    [pick] = [pick for pick in packed.describe().picks if pick.name == "fp8"]
+    assert pick.value.count("from 192 tokens") == 6
+    assert len(measured) == 2 * 6 * 2
+    assert min(measured) > 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "milliseconds", falling_times())
+        plain = packed_executor(loaded, head, card_limits(LADDER))
+    small, large = [random_row(60)], [random_row(n, seed=n) for n in (600, 30)]
+    # Slots of a small shape, 64 of them, are few rows too.
+    first = packed.label_logits(large)
+    off = furthest(first, plain.label_logits(large))
+    assert 0 < off <= max(float(np.abs(one).max()) for one in first)
+    assert furthest(packed.label_logits(small), plain.label_logits(small)) <= off / 10
+    assert packed.stats.eager_forwards == 0
+    packed.label_logits(small)
+    assert furthest(packed.label_logits(large), first) == 0
+    packed.close()
+    plain.close()

@@ -217,6 +217,7 @@ def test_a_head_beside_a_tied_embedding_gets_the_grid(tiny_folder: TinyFolder, t
         ("auto", "mps", GridOptions(), None, "grid", "Metal"),
         ("auto", "cuda:0", GridOptions(fp8=True), None, "grid", "fp8"),
         ("packed", "cuda:0", GridOptions(), None, "packed", "asked for"),
+        ("packed", "cuda:0", GridOptions(fp8=True), None, "packed", "asked for"),
         ("grid", "cpu", GridOptions(), None, "grid", "asked for"),
         ("reference", "cpu", GridOptions(), None, "reference", "asked for"),
     ],
@@ -229,10 +230,16 @@ def test_the_choice_and_its_reason(
     assert words in pick.reason
 
 
-@pytest.mark.parametrize("wanted", ["packed", "reference"])
-@pytest.mark.parametrize("option", ["compile", "fp8"])
-def test_options_of_the_grid_are_refused_elsewhere(wanted: str, option: str) -> None:
-    with pytest.raises(ConfigError, match=f"{option} is an option of the grid executor, not of {wanted}"):
+@pytest.mark.parametrize(
+    ("wanted", "option", "known"),
+    [
+        ("packed", "compile", "grid executor"),
+        ("reference", "compile", "grid executor"),
+        ("reference", "fp8", "grid and packed executors"),
+    ],
+)
+def test_options_that_an_executor_has_not_are_refused(wanted: str, option: str, known: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option} is an option of the {known}, not of {wanted}"):
         choose_executor(wanted, "cuda:0", options=GridOptions(**{option: True}), refusal=None)
 
 

@@ -20,7 +20,6 @@ from decider.ops.launches import (
     CONVOLUTION,
     DELTA_CHUNK,
     DELTA_SCAN,
-    GATES,
     HEADS,
     NORM,
     SWIGLU,
@@ -45,7 +44,7 @@ NUMBERS = {
     "linear_from": REAL,
 }
 # Counts that may be anything; all other integers are strides and sizes.
-COUNTS = ("n_tokens", "n_numbers")
+COUNTS = ("n_tokens", "n_sequences", "n_begun")
 
 
 def compiled(
@@ -94,15 +93,11 @@ def main() -> None:
     delta = {"n_back": 3, "key_heads": 16, "value_heads": 16, "key_dim": 128, "value_dim": 128, "dim_block": 128}
     rows = {"tokens_block": CONVOLUTION[-1].block}
     compiled("convolution", convolution_kernel._convolved_head, taps, delta | rows, CONVOLUTION[-1])
-    logits = dict.fromkeys(("rate_logits", "decay_logits", "decay_bias", "rate"), X)
-    wide = {"decay_rate": "*fp32", "log_decay": "*fp32"}
-    compiled(
-        "gates", convolution_kernel._gates_part, logits | wide, {"n_heads": 16, "block": GATES[-1].block}, GATES[-1]
-    )
     heads = {"key_heads": 16, "value_heads": 16, "key_dim": 128, "value_dim": 128, "size": 64, "key_block": 128}
-    real = {"log_decay": "*fp32", "running": "*fp32", "begun": "*fp32"}
+    real = {"decay_rate": "*fp32", "running": "*fp32", "begun": "*fp32"}
     ints = {"offsets": "*i32", "chunks": "*i32", "parents": "*i32"}
-    rule = dict.fromkeys(("query", "key", "value", "rate", "read", "new", "result"), X) | real | ints
+    logits = ("beta_logits", "decay_logits", "decay_bias")
+    rule = dict.fromkeys(("query", "key", "value", "read", "new", "result", *logits), X) | real | ints
     inverse = {"levels": 6, "value_block": 128, "precision": "tf32"}
     compiled("delta chunk", delta_kernels._prepare_chunk, rule, heads | inverse, DELTA_CHUNK[-1])
     [launch] = DELTA_SCAN

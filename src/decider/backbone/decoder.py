@@ -7,8 +7,8 @@ gate is rounded before it multiplies, decays are float32. Another order is as go
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch.nn import functional
 from decider.backbone.spec import AttentionSpec, DecoderSpec, DeltaSpec
 from decider.ops.fp8 import Fp8Product, is_large
 from decider.ops.norms import Norm
-from decider.ops.pack_ops import PackOps, Sight, as_heads, plain_ops
+from decider.ops.pack_ops import Gates, PackOps, Sight, as_heads, plain_ops
 from decider.ops.rotary import Rotation
 from decider.ops.rows import VALUES, Form, Rows
 
@@ -94,10 +94,9 @@ class Delta:
         spec = self.spec
         merged = self.project(x.best)
         qkv, gate, logits = merged.tensor_split((spec.channels, spec.channels + spec.width), dim=-1)
-        rate, decay = (logits if self.rates is None else self.rates(x.whole)).chunk(2, dim=-1)
+        beta, decay = (logits if self.rates is None else self.rates(x.whole)).chunk(2, dim=-1)
         q, k, v = ops.convolved(qkv, self.convolution, spec, tree)
-        log_decay, rate = ops.gates(rate, decay, self.decay_rate, self.decay_bias)
-        mixed = ops.delta_rule(q, k, v, log_decay, rate, tree)
+        mixed = ops.delta_rule(q, k, v, Gates(beta, decay, self.decay_rate, self.decay_bias), tree)
         return ops.gated_norm(mixed, as_heads(gate, spec.value_dim), self.norm, form)
 
 
@@ -128,6 +127,30 @@ class Layer:
         return x, self.down(ops.swiglu(self.gate_up(normed.best), form_for(self.down)).best)
 
 
+PARTS = ("mixer", "output", "gate_up", "down")
+"""The parts of a layer that multiply by weights."""
+
+
+def part_name(layer: Layer, part: str) -> str:
+    """What parts of one kind are called: `delta in`, `attention out`, `gate up`."""
+    if part in ("gate_up", "down"):
+        return part.replace("_", " ")
+    return f"{'delta' if isinstance(layer.mixer, Delta) else 'attention'} {'in' if part == 'mixer' else 'out'}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coarse:
+    """Layers with products in a coarser dtype beside those of a decoder, and where they take their place."""
+
+    layers: tuple[Layer, ...]
+    from_rows: Mapping[str, int]
+    """`part_name` → the least number of rows; a part that is not named never does."""
+
+    def taken(self, n_rows: int) -> frozenset[str]:
+        """Names of the parts that are coarse in forwards of `n_rows`."""
+        return frozenset(name for name, least in self.from_rows.items() if n_rows >= least)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Backbone:
     """A decoder on one device in one dtype. It keeps nothing of a forward, so any thread may use it."""
@@ -145,6 +168,8 @@ class Backbone:
     """Of the checkpoint's text model, embeddings included; tied ones count once."""
     ops: PackOps = field(default_factory=plain_ops)
     """What it does between products; `replace` it with those of the device."""
+    coarse: Coarse | None = None
+    """Of a decoder that only `for_rows` makes one that runs."""
 
     @property
     def device(self) -> torch.device:
@@ -154,12 +179,29 @@ class Backbone:
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
 
+    def for_rows(self, n_tokens: int, n_slots: int) -> Backbone:
+        """What runs forwards of `n_tokens` read at `n_slots`: itself, or a mixture of its two kinds of layers."""
+        if self.coarse is None:
+            return self
+        layers = []
+        for index, (own, coarse) in enumerate(zip(self.layers, self.coarse.layers, strict=True)):
+            # Behind its mixer, the last layer has the slots' rows alone.
+            behind = n_slots if index == len(self.layers) - 1 else n_tokens
+            taken = {
+                part: getattr(coarse, part)
+                for part in PARTS
+                if part_name(own, part) in self.coarse.taken(n_tokens if part == "mixer" else behind)
+            }
+            layers.append(replace(own, **taken))
+        return replace(self, layers=tuple(layers), coarse=None)
+
     def hidden_at_slots(self, ids: Tensor, tree: Sight) -> Tensor:
         """ids [N] → [n_slots, hidden] after the final norm, in the order of `tree.slots`.
 
         `tree` is what `ops` reads, made for the `taps` of the spec. Only the slots' rows go through the last layer's
         output projection and MLP.
         """
+        assert self.coarse is None, "for_rows says what runs"
         x, added = functional.embedding(ids, self.embedding), None
         rotation = self._rotation(tree.positions)
         for layer in self.layers[:-1]:

@@ -124,9 +124,10 @@ def bench(
             say(f"left out: {name}, as {subject.model} has {subject.max_positions:,} positions")
         compared = None
         if compare is not None:
-            # Options belong to the grid.
+            # `compile` belongs to the grid, and the oracle has no options.
+            fp8 = settings.fp8 and compare != "reference"
             plain = (
-                settings if compare == settings.executor else replace(settings, compile=False, fp8=False, dtype="auto")
+                settings if compare == settings.executor else replace(settings, compile=False, fp8=fp8, dtype="auto")
             )
             compared = open_subject(replace(plain, executor=compare), shape, least_tokens, say)
             opened.callback(compared.executor.close)
@@ -134,8 +135,7 @@ def bench(
         rows = []
         for case in fitting:
             rows.append(measure_case(case, subject, compared, tflops=rate.tflops, repeats=repeats))
-            beside = "" if rows[-1].ratio is None else f", {rows[-1].ratio:.2f} × as fast as {compare}"
-            say(f"{case}: {rows[-1].ms:.1f} ms{beside}")
+            say(f"{case}: {told(rows[-1], compare)}")
         described = subject.executor.describe()
         return Report(
             model=subject.model,
@@ -150,6 +150,18 @@ def bench(
             left_out=left_out,
             rows=tuple(rows),
         )
+
+
+def told(row: Measured, compare: str | None) -> str:
+    """What a line of progress says of a case, so that a run which is cut off leaves more than its last line."""
+    said = [f"{row.ms:.2f} ms"]
+    if row.replay_ms is not None:
+        said.append(f"replays {row.replay_ms:.2f}")
+    if row.products_ms is not None:
+        said.append(f"products {row.products_ms:.2f}")
+    if row.ratio is not None:
+        said.append(f"{row.ratio:.2f} × as fast as {compare}")
+    return ", ".join(said)
 
 
 def _check_positions(loaded: LoadedModel, least_tokens: int) -> None:

@@ -1,4 +1,4 @@
-"""The convolution of a pack, silu, unit vectors and the split into heads as one Triton kernel; the gates in another.
+"""The convolution of a pack, silu, unit vectors and the split into heads as one Triton kernel.
 
 It refuses to be imported without Triton. Trap: the sum over the taps is rounded to the model's dtype before silu, and
 silu before the length of a vector is taken; a kernel that stays wide in between gives other vectors than training did.
@@ -12,15 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decider.ops.launches import CONVOLUTION, GATES, launch_for
+from decider.ops.launches import CONVOLUTION, launch_for
 from decider.ops.unit_norm import EPSILON
 
 # Triton comes with torch for CUDA alone, and the type checker must do without it.
 triton: Any = importlib.import_module("triton")
 tl: Any = importlib.import_module("triton.language")
-
-# What softplus of a larger number is, in torch and here: the number itself.
-LINEAR_FROM = 20.0
 
 
 # Triton evaluates annotations as it does its own code, and knows no `Any`.
@@ -66,29 +63,6 @@ def _convolved_head(  # type: ignore[no-untyped-def]
             tl.store(query + rows * (key_heads * key_dim) + head * key_dim + columns[None, :], unit, mask=inside)
 
 
-@triton.jit(do_not_specialize=["n_numbers"])  # type: ignore[untyped-decorator]
-def _gates_part(  # type: ignore[no-untyped-def]
-    rate_logits, decay_logits, decay_rate, decay_bias, log_decay, rate, n_numbers, rate_stride, decay_stride,
-    linear_from, n_heads: tl.constexpr, block: tl.constexpr,
-):  # fmt: skip
-    places = tl.program_id(0) * block + tl.arange(0, block)
-    inside = places < n_numbers
-    rows, heads = (places // n_heads).to(tl.int64), places % n_heads
-    decay = tl.load(decay_logits + rows * decay_stride + heads, mask=inside, other=0.0).to(tl.float32)
-    decay += tl.load(decay_bias + heads, mask=inside, other=0.0).to(tl.float32)
-    # log(1 + eˣ) by its larger part; what of eˣ is rounded off beside 1 comes back by Kahan's quotient.
-    small = tl.exp(-tl.abs(decay))
-    beside = 1.0 + small
-    lost = beside == 1.0
-    softplus = tl.where(lost, small, tl.log(beside) * (small / tl.where(lost, 1.0, beside - 1.0)))
-    softplus += tl.maximum(decay, 0.0)
-    softplus = tl.where(decay > linear_from, decay, softplus)
-    speed = tl.load(decay_rate + heads, mask=inside, other=0.0)
-    tl.store(log_decay + places, speed * softplus, mask=inside)
-    opening = tl.load(rate_logits + rows * rate_stride + heads, mask=inside, other=0.0).to(tl.float32)
-    tl.store(rate + places, tl.sigmoid(opening).to(rate.dtype.element_ty), mask=inside)
-
-
 def convolved_in_one_pass(
     x: Tensor, weight: Tensor, look_back: Tensor, *, key_heads: int, key_dim: int, value_heads: int, value_dim: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -122,29 +96,3 @@ def convolved_in_one_pass(
         num_warps=launch.warps,
     )
     return query, key, value
-
-
-def gates_in_one_pass(
-    rate_logits: Tensor, decay_logits: Tensor, decay_rate: Tensor, decay_bias: Tensor
-) -> tuple[Tensor, Tensor]:
-    """`plain_gates` (ops/pack_ops.py): log decay in float32 and β in the dtype of the logits [N, heads], rows dense."""
-    n_tokens, n_heads = rate_logits.shape
-    log_decay = torch.empty(n_tokens, n_heads, dtype=torch.float32, device=rate_logits.device)
-    rate = torch.empty(n_tokens, n_heads, dtype=rate_logits.dtype, device=rate_logits.device)
-    launch = launch_for(GATES, n_tokens)
-    _gates_part[(triton.cdiv(n_tokens * n_heads, launch.block),)](
-        rate_logits,
-        decay_logits,
-        decay_rate,
-        decay_bias,
-        log_decay,
-        rate,
-        n_tokens * n_heads,
-        rate_logits.stride(0),
-        decay_logits.stride(0),
-        LINEAR_FROM,
-        n_heads=n_heads,
-        block=launch.block,
-        num_warps=launch.warps,
-    )
-    return log_decay, rate

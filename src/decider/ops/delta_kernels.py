@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from decider.ops.launches import DELTA_CHUNK, DELTA_SCAN, DELTA_SCAN_WIDE, launch_for
+from decider.ops.launches import DELTA_CHUNK, DELTA_SCAN, DELTA_SCAN_WIDE, SEQUENCES, launch_for
+from decider.ops.pack_ops import Gates
 from decider.plan.tables import CHUNK_TOKENS, StaticTables
 
 # Triton comes with torch for CUDA alone, and the type checker must do without it.
@@ -25,10 +26,25 @@ triton: Any = importlib.import_module("triton")
 tl: Any = importlib.import_module("triton.language")
 
 
+# What softplus of a larger number is, in torch and here: the number itself.
+LINEAR_FROM = 20.0
+
+
 # Triton evaluates annotations as it does its own code, and knows no `Any`.
+@triton.jit
+def _softplus(x, linear_from):  # type: ignore[no-untyped-def]
+    """log(1 + eˣ) by its larger part; what of eˣ is rounded off beside 1 comes back by Kahan's quotient."""
+    small = tl.exp(-tl.abs(x))
+    beside = 1.0 + small
+    lost = beside == 1.0
+    found = tl.where(lost, small, tl.log(beside) * (small / tl.where(lost, 1.0, beside - 1.0)))
+    return tl.where(x > linear_from, x, found + tl.maximum(x, 0.0))
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def _prepare_chunk(  # type: ignore[no-untyped-def]
-    key, value, log_decay, rate, offsets, chunks, read, new, running,
+    key, value, beta_logits, decay_logits, decay_rate, decay_bias, offsets, chunks, read, new, running,
+    beta_stride, decay_stride, linear_from,
     key_heads: tl.constexpr, value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
     size: tl.constexpr, levels: tl.constexpr, key_block: tl.constexpr, value_block: tl.constexpr,
     precision: tl.constexpr,
@@ -48,18 +64,22 @@ def _prepare_chunk(  # type: ignore[no-untyped-def]
         v = tl.load(
             value + (rows[:, None] * value_heads + head) * value_dim + others[None, :], mask=of_values, other=0.0
         )
-        decay = tl.cumsum(tl.load(log_decay + rows * value_heads + head, mask=known, other=0.0), axis=0)
-        beta = tl.load(rate + rows * value_heads + head, mask=known, other=0.0).to(tl.float32)
+        dtype = k.dtype
+        opening = tl.load(decay_logits + rows * decay_stride + head, mask=known, other=0.0).to(tl.float32)
+        opening = _softplus(opening + tl.load(decay_bias + head).to(tl.float32), linear_from)
+        decay = tl.cumsum(tl.where(known, tl.load(decay_rate + head) * opening, 0.0), axis=0)
+        beta = tl.load(beta_logits + rows * beta_stride + head, mask=known, other=0.0).to(tl.float32)
+        beta = tl.where(known, tl.sigmoid(beta).to(dtype).to(tl.float32), 0.0)
         row, column = place[:, None], place[None, :]
         below = tl.exp(tl.minimum(decay[:, None] - decay[None, :], 0.0)) * beta[:, None]
         below = tl.where(row > column, below * tl.dot(k, tl.trans(k), input_precision="tf32x3"), 0.0)
         # Blocks of 2 are inverted by a change of sign; then two blocks at a time become one: D − D B D.
         inverse = tl.where(row == column, 1.0, 0.0) - tl.where(row // 2 == column // 2, below, 0.0)
-        for level in tl.static_range(1, levels):
-            joins = (row // 2 ** (level + 1) == column // 2 ** (level + 1)) & (row // 2**level != column // 2**level)
+        # Unrolled, it takes the compiler three times as long.
+        for level in range(1, levels):
+            joins = (row >> (level + 1) == column >> (level + 1)) & (row >> level != column >> level)
             part = tl.dot(inverse, tl.where(joins, below, 0.0), input_precision=precision)
             inverse -= tl.dot(part, inverse, input_precision=precision)
-        dtype = k.dtype
         u = tl.dot((inverse * beta[None, :]).to(dtype), v, input_precision="tf32x3")
         w = tl.dot((inverse * (beta * tl.exp(decay))[None, :]).to(dtype), k, input_precision="tf32x3")
         places = (rows[:, None] * value_heads + head) * value_dim + others[None, :]
@@ -69,16 +89,18 @@ def _prepare_chunk(  # type: ignore[no-untyped-def]
         tl.store(running + rows * value_heads + head, decay, mask=known)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["n_sequences", "n_begun"])  # type: ignore[untyped-decorator]
 def _scan_sequence(  # type: ignore[no-untyped-def]
-    query, key, read, new, running, offsets, parents, begun, ended, result, scale,
+    query, key, read, new, running, offsets, parents, begun, ended, result, n_sequences, n_begun, scale,
     key_heads: tl.constexpr, value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
     size: tl.constexpr, key_block: tl.constexpr, value_block: tl.constexpr,
     begins: tl.constexpr, keeps: tl.constexpr,
 ):  # fmt: skip
     sequence, head = tl.program_id(1) // value_heads, tl.program_id(1) % value_heads
-    first, stop = tl.load(offsets + sequence), tl.load(offsets + sequence + 1)
-    if keeps or first < stop:
+    first, end = tl.load(offsets + sequence), tl.load(offsets + n_sequences)
+    # Surplus sequences start at the end.
+    while first < end:
+        stop = tl.load(offsets + sequence + 1)
         place, columns = tl.arange(0, size), tl.arange(0, key_block)
         others = tl.program_id(0) * value_block + tl.arange(0, value_block)
         of_state = (columns < key_dim)[:, None] & (others < value_dim)[None, :]
@@ -87,7 +109,8 @@ def _scan_sequence(  # type: ignore[no-untyped-def]
         if begins:
             parent = tl.load(parents + sequence).to(tl.int64)
             at = (parent * value_heads + head) * (key_dim * value_dim)
-            state += tl.load(begun + at + in_state, mask=of_state, other=0.0)
+            # The last one has no tokens, and nobody has written its state.
+            state += tl.where(parent < n_begun - 1, tl.load(begun + at + in_state, mask=of_state, other=0.0), 0.0)
         key_head = head // (value_heads // key_heads)
         dtype = new.dtype.element_ty
         for start in range(first, stop, size):
@@ -118,6 +141,8 @@ def _scan_sequence(  # type: ignore[no-untyped-def]
         if keeps:
             at = (sequence.to(tl.int64) * value_heads + head) * (key_dim * value_dim)
             tl.store(ended + at + in_state, state, mask=of_state)
+        sequence += tl.num_programs(1) // value_heads
+        first = tl.load(offsets + tl.minimum(sequence, n_sequences))
 
 
 class _Pass(NamedTuple):
@@ -132,9 +157,9 @@ class _Pass(NamedTuple):
 
 
 def delta_rule_in_two_passes(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, rate: Tensor, tables: StaticTables[Tensor]
+    query: Tensor, key: Tensor, value: Tensor, gates: Gates, tables: StaticTables[Tensor]
 ) -> Tensor:
-    """`PackOps.delta_rule` for unit vectors: [N, value_heads, dv]; float32 and halves, all contiguous, tokens first.
+    """`PackOps.delta_rule` for unit vectors: [N, value_heads, dv]; float32 and halves, contiguous but for the logits.
 
     Products of halves have sums in float32; the state is float32, and rounded for each product with it. Products of
     float32 are three of TF32, which lose about as little, and the inverse in halves' kernels is of one.
@@ -157,13 +182,18 @@ def delta_rule_in_two_passes(
         _prepare_chunk[(over.chunks.shape[0], value_heads)](
             key,
             value,
-            log_decay,
-            rate,
+            gates.beta,
+            gates.decay,
+            gates.rate,
+            gates.bias,
             over.offsets,
             over.chunks,
             read,
             new,
             running,
+            gates.beta.stride(0),
+            gates.decay.stride(0),
+            LINEAR_FROM,
             **sizes,
             levels=CHUNK_TOKENS.bit_length() - 1,
             value_block=value_block,
@@ -176,7 +206,7 @@ def delta_rule_in_two_passes(
             shape = (n_sequences, value_heads, key_dim, value_dim)
             ended = torch.empty(shape, dtype=torch.float32, device=value.device)
         block = min(scan.block, value_block)
-        _scan_sequence[(triton.cdiv(value_dim, block), n_sequences * value_heads)](
+        _scan_sequence[(triton.cdiv(value_dim, block), min(n_sequences, SEQUENCES) * value_heads)](
             query,
             key,
             read,
@@ -187,6 +217,8 @@ def delta_rule_in_two_passes(
             states,
             ended,
             result,
+            n_sequences,
+            0 if states is None else states.shape[0],
             key_dim**-0.5,
             **sizes,
             value_block=block,

@@ -129,11 +129,16 @@ def to_fp8(module: nn.Module, *, keep: Collection[nn.Module]) -> int:
                 replaced[id(child)] = Fp8Linear(child, quantise)
             setattr(parent, name, replaced[id(child)])
     if not replaced:
-        raise ModelError(
-            f"fp8 finds no linear layer of at least {LEAST_FEATURES:,} × {LEAST_FEATURES:,} in multiples of "
-            f"{FEATURES_MULTIPLE} outside the output embedding, so it gains nothing on this model; leave fp8 off"
-        )
+        raise nothing_large()
     return len(replaced)
+
+
+def nothing_large() -> ModelError:
+    """To raise for a model without a large linear layer."""
+    return ModelError(
+        f"fp8 finds no linear layer of at least {LEAST_FEATURES:,} × {LEAST_FEATURES:,} in multiples of "
+        f"{FEATURES_MULTIPLE} outside the output embedding, so it gains nothing on this model; leave fp8 off"
+    )
 
 
 def _product(codes: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor, bias: Tensor | None) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from decider.ops.launches import shared_bytes
 from decider.ops.norms import Norm
-from decider.ops.pack_ops import DeltaSizes, Heads, PackOps, Sight
+from decider.ops.pack_ops import DeltaSizes, Gates, Heads, PackOps, Sight
 from decider.ops.rotary import Rotation
 from decider.ops.rows import Form, Rows
 from decider.plan.tables import StaticTables
@@ -79,9 +79,9 @@ def fused_ops() -> PackOps:
             value_dim=sizes.value_dim,
         )
 
-    def delta_rule(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, rate: Tensor, tables: Sight) -> Tensor:
+    def delta_rule(q: Tensor, k: Tensor, v: Tensor, gates: Gates, tables: Sight) -> Tensor:
         assert isinstance(tables, StaticTables)
-        return delta_kernels.delta_rule_in_two_passes(q, k, v, log_decay, rate, tables)
+        return delta_kernels.delta_rule_in_two_passes(q, k, v, gates, tables)
 
     def gated_norm(x: Tensor, gate: Tensor, norm: Norm, form: Form) -> Rows:
         return norm_kernels.gated_norm_in_one_pass(x, gate, norm.weight, norm.eps, codes=form.codes)
@@ -95,7 +95,6 @@ def fused_ops() -> PackOps:
         norm_and_turn=norm_and_turn,
         attention=attention,
         convolved=convolved,
-        gates=convolution_kernel.gates_in_one_pass,
         delta_rule=delta_rule,
         gated_norm=gated_norm,
         swiglu=swiglu,

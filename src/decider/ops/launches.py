@@ -32,10 +32,12 @@ SWIGLU = (Launch("swiglu, few rows", 512, warps=4, block=512), Launch("swiglu, m
 """Columns of one row a program; quantised, a program is a whole row."""
 CONVOLUTION = (Launch("taps, few rows", 512, warps=4, block=4), Launch("taps, many rows", None, warps=4, block=16))
 """Tokens of one head a program: neighbours share most of what they load."""
-GATES = (Launch("gates", None, warps=4, block=1024),)
-"""Numbers a program."""
 DELTA_CHUNK = (Launch("delta, chunks", None, warps=4, block=1),)
 """A program is a chunk of a value head."""
+SEQUENCES = 32
+"""Programs of the scan along the sequences of a pack, each of which takes one after the other. Tables have room for
+hundreds that there mostly are not, and few programs run at once, as each asks for much shared memory: those without a
+sequence would stand in a queue."""
 DELTA_SCAN = (Launch("delta, sequences", None, warps=4, block=32, stages=2),)
 """Value features a program, which goes through a sequence: the fewer, the more programs for a single sequence."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 from torch.nn import functional
@@ -29,6 +29,19 @@ Sight = Tree | StaticTables[Tensor]
 
 Heads = tuple[Tensor, Tensor, Tensor]
 """Query, key and value, [N, heads, d] each."""
+
+
+class Gates(NamedTuple):
+    """What log decay, rate · softplus(decay + bias), and β, a sigmoid, are made of."""
+
+    beta: Tensor
+    """[N, value_heads] logits."""
+    decay: Tensor
+    """[N, value_heads] logits."""
+    rate: Tensor
+    """[value_heads], below 0, float32 at least."""
+    bias: Tensor
+    """[value_heads]"""
 
 
 class DeltaSizes(Protocol):
@@ -60,11 +73,8 @@ class PackOps:
     convolved: Callable[[Tensor, Tensor, DeltaSizes, Sight], Heads]
     """(x [N, channels], weight [channels, taps], sizes, tables) → silu of the convolution, in heads, queries and keys
     as `delta_rule` wants them."""
-    gates: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-    """(β's logits, the decay's, decay rate, decay bias) → rate · softplus(logits + bias) in the dtype of the rate, and
-    the sigmoid of the first: log decay and β, [N, value_heads] each."""
-    delta_rule: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Sight], Tensor]
-    """(query, key, value, log decay, β, tables) → [N, value_heads, dv] by the gated delta rule."""
+    delta_rule: Callable[[Tensor, Tensor, Tensor, Gates, Sight], Tensor]
+    """(query, key, value, gates, tables) → [N, value_heads, dv] by the gated delta rule."""
     gated_norm: Callable[[Tensor, Tensor, Norm, Form], Rows]
     """(x, gate, norm, form) → norm x · silu(gate), both [N, heads, d], as rows of heads · d; one form."""
     swiglu: Callable[[Tensor, Form], Rows]
@@ -79,7 +89,6 @@ def plain_ops() -> PackOps:
         norm_and_turn=plain_norm_and_turn,
         attention=plain_attention,
         convolved=plain_convolved,
-        gates=plain_gates,
         delta_rule=plain_delta_rule,
         gated_norm=plain_gated_norm,
         swiglu=plain_swiglu,
@@ -120,20 +129,15 @@ def plain_convolved(x: Tensor, weight: Tensor, sizes: DeltaSizes, tables: Sight)
     return as_heads(q, sizes.key_dim), as_heads(k, sizes.key_dim), as_heads(v, sizes.value_dim)
 
 
-def plain_gates(
-    rate_logits: Tensor, decay_logits: Tensor, decay_rate: Tensor, decay_bias: Tensor
-) -> tuple[Tensor, Tensor]:
-    """See `PackOps.gates`."""
-    log_decay = decay_rate * functional.softplus(decay_logits.to(decay_rate.dtype) + decay_bias)
-    return log_decay, rate_logits.sigmoid()
+def opened(gates: Gates) -> tuple[Tensor, Tensor]:
+    """Log decay in the dtype of the rate, and β in that of its logits: [N, value_heads] each."""
+    return gates.rate * functional.softplus(gates.decay.to(gates.rate.dtype) + gates.bias), gates.beta.sigmoid()
 
 
-def plain_delta_rule(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, rate: Tensor, tables: Sight
-) -> Tensor:
+def plain_delta_rule(query: Tensor, key: Tensor, value: Tensor, gates: Gates, tables: Sight) -> Tensor:
     """See `PackOps.delta_rule`. Makes unit vectors of queries and keys."""
     assert isinstance(tables, Tree)
-    return tree_delta_rule(query, key, value, log_decay, rate, tables)
+    return tree_delta_rule(query, key, value, *opened(gates), tables)
 
 
 def plain_gated_norm(x: Tensor, gate: Tensor, norm: Norm, form: Form) -> Rows:

@@ -10,24 +10,28 @@ from decider.errors import ConfigError
 from decider.run.device import Pick
 from decider.run.options import GridOptions
 
+_HAVE = {"compile": ("grid",), "fp8": ("grid", "packed")}
+"""Option → the executors that have it."""
+
 
 def choose_executor(wanted: str, device: str, *, options: GridOptions, refusal: str | None) -> Pick:
     """`wanted`, or for `auto` the one that suits. `refusal`: why no native backbone has the model, None if one has.
 
-    Raises ConfigError for packs of a model without a native backbone, and for the grid's options elsewhere.
+    Raises ConfigError for packs of a model without a native backbone, and for options that an executor has not.
     """
     chosen = Pick("executor", wanted, "asked for") if wanted != "auto" else _suits(device, options, refusal)
     if chosen.value == "packed" and refusal is not None:
         raise ConfigError(f"--executor packed has no backbone for this model: {refusal}")
-    for option in ("compile", "fp8"):
-        if getattr(options, option) and chosen.value != "grid":
-            raise ConfigError(f"{option} is an option of the grid executor, not of {chosen.value}; use --executor grid")
+    for option, executors in _HAVE.items():
+        if getattr(options, option) and chosen.value not in executors:
+            known = f"{executors[0]} executor" if len(executors) == 1 else f"{' and '.join(executors)} executors"
+            raise ConfigError(f"{option} is an option of the {known}, not of {chosen.value}; use --executor grid")
     return chosen
 
 
 def _suits(device: str, options: GridOptions, refusal: str | None) -> Pick:
     if options.compile or options.fp8:
-        return Pick("executor", "grid", "auto: compile and fp8 are its options")
+        return Pick("executor", "grid", "auto: measured on cards with compile and fp8; packs in fp8 must be asked for")
     if device.startswith("cuda"):
         return Pick("executor", "grid", "auto: its captured graphs were measured on cards; packs are to be asked for")
     if device == "mps":

@@ -19,7 +19,7 @@ from decider.model.head import LabelHead
 from decider.ops.fused_ops import fused_ops, why_not_fused
 from decider.ops.tree import Tree, tree_of
 from decider.plan.pack import Pack, Span
-from decider.plan.tables import StaticTables
+from decider.plan.tables import Capacity, StaticTables
 
 PackForward = Callable[[StaticTables[Tensor]], Tensor]
 """Static tables → logits [their slots, labels]. It reads contents on the device alone, or it cannot be captured."""
@@ -29,7 +29,12 @@ def states_at_slots(backbone: Backbone, pack: Pack) -> Tensor:
     """[slots of the pack, hidden] after the final norm, in the backbone's dtype and in the order of `pack.slots`."""
     tree = tree_of(pack, backbone.device, backbone.spec.taps)
     ids = torch.from_numpy(np.array(pack.ids)).to(backbone.device)
-    return backbone.hidden_at_slots(ids, tree)
+    return backbone.for_rows(pack.n_tokens, len(pack.slots)).hidden_at_slots(ids, tree)
+
+
+def for_shape(backbone: Backbone, capacity: Capacity) -> Backbone:
+    """What the graph of a shape runs."""
+    return backbone.for_rows(capacity.shape.n_tokens, capacity.n_slots)
 
 
 def why_not_static(backbone: Backbone) -> str | None:
@@ -43,12 +48,17 @@ def why_not_static(backbone: Backbone) -> str | None:
 def static_forward(backbone: Backbone, head: LabelHead) -> PackForward:
     """The forward that is captured: kernels that read the tables. `why_not_static` must be None."""
     fused = replace(backbone, ops=fused_ops())
-    return lambda tables: head(fused.hidden_at_slots(tables.ids, tables))
+    return lambda tables: head(for_shape(fused, tables.capacity).hidden_at_slots(tables.ids, tables))
 
 
 def read_back_forward(backbone: Backbone, head: LabelHead) -> PackForward:
     """The same without kernels, for devices that capture nothing: it makes a tree of what the tables say each time."""
-    return lambda tables: head(backbone.hidden_at_slots(tables.ids.to(torch.int64), tree_from(tables)))
+
+    def forward(tables: StaticTables[Tensor]) -> Tensor:
+        own = for_shape(backbone, tables.capacity)
+        return head(own.hidden_at_slots(tables.ids.to(torch.int64), tree_from(tables)))
+
+    return forward
 
 
 def tree_from(tables: StaticTables[Tensor]) -> Tree:

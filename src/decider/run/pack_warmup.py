@@ -23,10 +23,19 @@ from decider.plan.tables import PackShape, capacity_of
 from decider.run import measure
 from decider.run.device import Pick
 from decider.run.graphs import WorkCapturer
-from decider.run.pack_forward import PackForward, states_at_slots
+from decider.run.pack_forward import PackForward, for_shape, states_at_slots
 from decider.run.pack_probe import least, probe
 from decider.run.pack_statics import CapturedPack, Lane, PackGraphs, PackStatics, allocate_pack_statics
-from decider.run.warmup import GRAPH_BYTES, GRAPH_TOLERANCE, WORKING_SETS, Clock, Say, slot_difference, tell_captured
+from decider.run.warmup import (
+    FP8_TOLERANCE,
+    GRAPH_BYTES,
+    GRAPH_TOLERANCE,
+    WORKING_SETS,
+    Clock,
+    Say,
+    slot_difference,
+    tell_captured,
+)
 
 N_LANES = 2
 """One pack runs while the next is written."""
@@ -84,10 +93,16 @@ class _Stage:
         lane.upload(self.statics[shape])
         lane.download(self.statics[shape], 0)
 
-    def eagerly(self, pack: Pack, by: PackShape | None) -> Tensor:
-        """Logits [slots of the pack, labels] by the plain forward, or by what the graph of the shape `by` does."""
+    def precision(self, shape: PackShape) -> object:
+        """Equal for shapes whose forwards multiply in the same dtypes."""
+        coarse = self.backbone.coarse
+        return coarse and (coarse.taken(shape.n_tokens), coarse.taken(self.statics[shape].tables.capacity.n_slots))
+
+    def eagerly(self, pack: Pack, shape: PackShape, by: PackShape | None) -> Tensor:
+        """Logits [slots of the pack, labels] by the plain forward in the precision of `shape`, or by what the graph of
+        the shape `by` does."""
         if by is None:
-            return self.head(states_at_slots(self.backbone, pack))
+            return self.head(states_at_slots(for_shape(self.backbone, self.statics[shape].tables.capacity), pack))
         self.put(pack, by)
         self.capturer.warm(self.work(by))
         return self.statics[by].logits[: len(pack.slots)].clone()
@@ -140,18 +155,19 @@ def _capture(
     """A graph a shape; beside each, what an eager forward gives on the pack it will be checked with.
 
     The plain forward, which launches many times as much as kernels do, says so for the largest size of each power of
-    two. For the sizes below, what that one's graph does, eagerly: the graph itself is compared with the plain forward.
+    two (and precision, where products choose it by their rows). For the sizes below, what that one's graph does,
+    eagerly: the graph itself is compared with the plain forward.
     """
     captured: dict[PackShape, CapturedPack] = {}
-    judges: dict[tuple[int, bool], PackShape] = {}
+    judges: dict[tuple[int, bool, object], PackShape] = {}
     expected: dict[PackShape, Tensor] = {}
     began = time.perf_counter()
     for count, shape in enumerate(shapes, start=1):
         work = stage.work(shape)
         try:
             pack = stage.checked(shape)
-            octave = shape.n_tokens.bit_length(), shape.is_tree
-            expected[shape] = stage.eagerly(pack, judges.get(octave))
+            octave = shape.n_tokens.bit_length(), shape.is_tree, stage.precision(shape)
+            expected[shape] = stage.eagerly(pack, shape, judges.get(octave))
             judges.setdefault(octave, shape)
             for each in (pack, least(shape)):
                 stage.put(each, shape)
@@ -174,7 +190,7 @@ def _verify(
     stage: _Stage, captured: Mapping[PackShape, CapturedPack], expected: Mapping[PackShape, Tensor]
 ) -> dict[PackShape, float]:
     """Replay each graph on its pack, compare it with `expected`, and give its milliseconds."""
-    tolerance = GRAPH_TOLERANCE[stage.backbone.dtype]
+    tolerance = GRAPH_TOLERANCE[stage.backbone.dtype] if stage.backbone.coarse is None else FP8_TOLERANCE
     times: dict[PackShape, float] = {}
     for shape, one in captured.items():
         pack = stage.checked(shape)

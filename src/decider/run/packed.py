@@ -35,10 +35,11 @@ from decider.run.executor import Logits, by_row
 from decider.run.forward import on_device
 from decider.run.graphs import CudaCapturer, WorkCapturer
 from decider.run.pack_forward import read_back_forward, states_at_slots, static_forward, why_not_static
+from decider.run.pack_fp8 import check_fp8_packs, in_fp8, where_fp8_gains
 from decider.run.pack_statics import Lane, PackGraphs
 from decider.run.pack_warmup import warm_up
 from decider.run.stats import GridStats, PackedReport
-from decider.run.warmup import Say
+from decider.run.warmup import Clock, Say
 from decider.tokens.rows import Row
 
 
@@ -284,14 +285,19 @@ def packed_executor(
     limits: PackLimits,
     *,
     prepack: bool = True,
+    fp8: bool = False,
     say: Say = lambda _: None,
 ) -> PackedExecutor:
     """An executor over a backbone made from `loaded`, whose trees and answers were checked.
 
     On CUDA, and with a ladder, it is warmed up, `say` gets its progress, and sealed. `prepack` lays weights out for
-    oneDNN where that can be done. Raises ModelError for a model without a native backbone, or for one that answers
-    differently; DeviceError as `check_trees`; what `PackedExecutor.warmup` raises.
+    oneDNN where that can be done. `fp8` puts products in e4m3 from the tokens on where they gain; it wants a ladder.
+    Raises ModelError for a model without a native backbone, or for one that answers differently; DeviceError as
+    `check_trees`; what `check_fp8_packs`, `in_fp8` and `PackedExecutor.warmup` raise.
     """
+    if fp8:
+        check_fp8_packs(torch.device(loaded.device), loaded.module.dtype)
+        assert limits.ladder, "from which of its sizes on is to be measured"
     backbone, pick = _backbone(loaded, prepack=prepack)
     picks, capturer = [pick], None
     if backbone.device.type == "cuda" and limits.ladder:
@@ -303,10 +309,20 @@ def packed_executor(
     executor = PackedExecutor(backbone, head, limits, picks, capturer=capturer)
     check_backbone(executor, loaded, head)
     check_trees(backbone, loaded)
+    if fp8:
+        with on_device(torch.device(loaded.device)):
+            coarse = in_fp8(backbone, loaded)
+            check_trees(coarse, loaded)
+            clock = Clock(say)
+            backbone, pick = where_fp8_gains(backbone, coarse, limits.ladder, CudaCapturer(backbone.device))
+            clock.lap(f"{pick.name}: {pick.value}; {pick.reason}")
+        executor = PackedExecutor(backbone, head, limits, (*picks, pick), capturer=capturer)
     if capturer is not None:
         executor.warmup(say)
         executor.seal()
-        check_backbone(executor, loaded, head)
+        if not fp8:
+            # How far whole answers in FP8 are from the model's own says how deep it is, and nothing of faults.
+            check_backbone(executor, loaded, head)
     return executor
 
 

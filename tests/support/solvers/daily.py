@@ -17,7 +17,34 @@ from typing import Any
 from solvers.reading import Answer
 
 FOLDER = Path(__file__).parents[3] / "src" / "decider" / "data" / "families" / "daily" / "texts"
-ENOUGH = 0.6
+ENOUGH = 0.55
+MORE = (
+    "still|go on|missing|remain|more work|continue|not been reached|unfinished|too early|further|not there|too soon"
+    "|steps left"
+)
+OFF = (
+    "off topic|outside|turn this away|nothing to do|out of place|unrelated|beyond|wrong door|out of scope"
+    "|somewhere else|wrong one|foreign|none of"
+)
+DENIED = "contradict|odds|wrong|ruled? .*out|liar|impossible|clash|refuted|excluded|to be false"
+ERRORS = (
+    "does not|mistake|beyond|twist|error|correct|unsupported|changed|mislead|wrong|object|lack|unfaithful"
+    "|send the summary back"
+)
+STANDINGS = (
+    {
+        *("it follows", "supported", "true", "entailment", "confirmed", "correct", "must be so", "right"),
+        "the text says so",
+    },
+    {
+        *("it is ruled out", "contradicted", "false", "contradiction", "refuted", "incorrect", "cannot be so", "wrong"),
+        "the text says otherwise",
+    },
+    {
+        *("it is left open", "neither", "cannot be told", "neutral", "not settled", "unproven", "may be so or not"),
+        *("undecided", "the text leaves it open"),
+    },
+)
 Bank = dict[str, dict[str, list[str]]]
 
 
@@ -71,16 +98,15 @@ def _class_of(name: str, text: str) -> str:
 
 
 def _named(name: str, text: str) -> str:
-    """The class whose name or description a question ends with."""
-    bare = text.rstrip("?").strip()
-    ends = [
+    """The class whose name or description stands in a question; the longest, as descriptions may hold other names."""
+    inside = [
         (len(each), key)
         for key, entry in bank(name).items()
         for each in (*entry["names"], *entry["says"])
-        if bare.endswith(each.rstrip("?"))
+        if re.search(rf"(?<!\w){re.escape(each.rstrip('?'))}(?!\w)", text)
     ]
-    assert ends, text
-    return max(ends)[1]
+    assert inside, text
+    return max(inside)[1]
 
 
 def _option(name: str, label: str, question: dict[str, Any]) -> set[str]:
@@ -99,13 +125,13 @@ def solve_step(state: Any, text: str, question: dict[str, Any]) -> Answer:
     ends = [(entry, sign) for entry in bank("goals").values() for sign in ("done", "open")]
     goals = [(sign == "done", each) for entry, sign in ends for each in entry[sign]]
     whole = flat(state)
-    if question["type"] == "choice" and re.search("observations|Which result|may the agent stop", text):
+    if not ((isinstance(state, dict) and "goal" in state) or whole.startswith(("Goal: ", "The task was: "))):
+        return solve_class("steps", state, text, question)
+    if question["type"] == "choice":
         return {option for option in question["criteria"] if best(goals, option)}
-    if re.search("goal|task is done|task done|agent stop|last step|still something|go on working", text.lower()):
-        done = best(goals, whole)
-        assert done is not None, state
-        return bool(done) is not bool(re.search("still|go on", text))
-    return solve_class("steps", state, text, question)
+    done = best(goals, whole)
+    assert done is not None, state
+    return bool(done) is not bool(re.search(MORE, text.lower()))
 
 
 def _remark(name: str, state: Any, text: str) -> bool:
@@ -115,7 +141,7 @@ def _remark(name: str, state: Any, text: str) -> bool:
 
 def _level(state: Any, text: str, question: dict[str, Any]) -> int:
     (entry,) = [entry for entry in bank("scales").values() if text in entry["ask"]]
-    level = best([(n, each) for n in range(5) for each in entry.get(f"l{n}", [])], flat(state))
+    level = best([(n, each) for n in range(7) for each in entry.get(f"l{n}", [])], flat(state))
     place = entry["levels"].index(" | ".join(question["criteria"]))
     return int(entry["map"][place].split()[level])
 
@@ -141,7 +167,7 @@ def solve_guard(state: Any, text: str, question: dict[str, Any]) -> Answer:
         return _remark("guard", state, text)
     whole = flat(state)
     own = [key for key, entry in bank("scopes").items() for each in (*entry["says"], *entry["names"]) if each in whole]
-    return (_class_of("scopes", whole) in own) is not bool(re.search("off topic|outside|turn this away|foreign", text))
+    return (_class_of("scopes", whole) in own) is not bool(re.search(OFF, text.lower()))
 
 
 def solve_aspects(state: Any, text: str, question: dict[str, Any]) -> Answer:
@@ -171,15 +197,28 @@ def _exact(template: str) -> re.Pattern[str]:
 
 def _kind(statement: str) -> tuple[str, str]:
     """The fact a sentence is about, and whether it says it, follows, denies it or leaves it open."""
-    found = [
+    found = _kinds(statement)
+    assert found, statement
+    return max(found)[1:]
+
+
+def _kinds(statement: str) -> list[tuple[int, str, str]]:
+    return [
         (len(each), key, field)
         for key, entry in bank("facts").items()
         for field, texts in entry.items()
         for each in texts
         if _exact(each).fullmatch(statement.strip().rstrip("."))
     ]
-    assert found, statement
-    return max(found)[1:]
+
+
+def _asserted(question: str) -> str:
+    """The statement in a question: in quotation marks, or the rest of a line after a mark."""
+    quoted = re.search("“(.+)”", question)
+    if quoted:
+        return quoted[1]
+    rests = [question[mark.end() :].split("\n")[0] for mark in re.finditer("[?:.] ", question)]
+    return next(rest for rest in rests if _kinds(rest))
 
 
 def _true(statement: str, text: str) -> str:
@@ -191,16 +230,15 @@ def _true(statement: str, text: str) -> str:
 def solve_entails(state: Any, text: str, question: dict[str, Any]) -> Answer:
     whole = flat(state)
     holds = ("says", "follows")
-    criteria = list(question.get("criteria", ()))
-    if question["type"] == "choice" and re.search("Which|What can", text):
+    criteria = set(question.get("criteria", ()))
+    if question["type"] == "choice" and not criteria & set.union(*STANDINGS):
         return {option for option in criteria if _true(option, whole) in holds}
-    standing = _true(re.split(r"[?:] ", text, maxsplit=1)[1], whole)
+    statement = _asserted(text)
+    standing = _true(statement, whole)
     if question["type"] == "choice":
-        yes = {"it follows", "supported", "true", "entailment"}
-        no = {"it is ruled out", "contradicted", "false", "contradiction"}
-        right = yes if standing in holds else no if standing == "denied" else set(criteria) - yes - no
-        return right & set(criteria)
-    return standing == "denied" if re.search("contradict|odds|wrong", text) else standing in holds
+        return STANDINGS[0 if standing in holds else 1 if standing == "denied" else 2] & criteria
+    asks = text.replace(statement, "").lower()
+    return standing == "denied" if re.search(DENIED, asks) else standing in holds
 
 
 def solve_same(state: Any, _text: str, question: dict[str, Any]) -> Answer:
@@ -224,4 +262,4 @@ def solve_summary(state: Any, text: str, question: dict[str, Any]) -> Answer:
     if question["type"] == "choice":
         return {option for option in question["criteria"] if fits(option, flat(state))}
     whole, short = (state["text"], state["summary"]) if isinstance(state, dict) else state.split("\n\nSummary: ")
-    return fits(short, whole) is not bool(re.search("does not|mistake|beyond", text))
+    return fits(short, whole) is not bool(re.search(ERRORS, text.lower()))

@@ -6,6 +6,7 @@ Refuses to need a card. Trap: a fake graph is no faster than eager, so times say
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,7 +21,7 @@ from decider.bench.cases import Case, rows_of, same
 from decider.bench.floor import floor
 from decider.bench.machine import CPU_SIDE, matmul_rate
 from decider.bench.products import Products, product_shapes
-from decider.bench.run import LEAST_RUNS, MOST_RUNS, Subject, bench, measure_case, median_ms
+from decider.bench.run import LEAST_RUNS, MOST_RUNS, Subject, bench, measure_case, median_ms, told
 from decider.bench.shapes import LABEL_IDS, random_model
 from decider.bench.work import model_work
 from decider.errors import ConfigError, EngineError
@@ -202,6 +203,10 @@ def test_a_shape_is_measured_and_what_does_not_fit_is_left_out() -> None:
     assert report.rows[0].ratio is not None
     assert report.left_out == ("40000 + 1 × 10",)
     assert any("32,768 positions" in line for line in said)
+    [row] = report.rows
+    assert said[-1] == f"0 + 1 × 10: {row.ms:.2f} ms, {row.ratio:.2f} × as fast as reference"
+    told_all = told(replace(row, replay_ms=3.2, products_ms=1.41, ratio=None), None)
+    assert told_all == f"{row.ms:.2f} ms, replays 3.20, products 1.41"
     assert (report.warmup_s, report.pool_bytes, report.compare) == (None, None, "reference")
 
 

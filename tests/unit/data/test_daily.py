@@ -17,8 +17,9 @@ from solvers.daily import FOLDER, bank, flat
 from solvers.reading import shown
 
 from decider.data.families.catalogue import FAMILIES, HELD_OUT, STOPPING, items
-from decider.data.families.daily import banks
+from decider.data.families.daily import asks, banks, facts
 from decider.data.families.daily.options import WAYS_OUT
+from decider.data.families.daily.sorting import side
 from decider.data.families.making import Family
 from decider.data.split import Near
 
@@ -36,6 +37,8 @@ SAID = (
     "l2",
     "l3",
     "l4",
+    "l5",
+    "l6",
     "says",
     "follows",
     "denied",
@@ -88,6 +91,22 @@ def test_marks_name_what_there_is() -> None:
             found = [int(place) for place in places.split()]
             assert found == sorted(found), key
             assert set(found) == set(range(len(names.split(" | ")))), key
+
+
+def test_questions_have_many_wordings_and_some_of_them_are_held_out() -> None:
+    tuples = {
+        name: value
+        for module in (asks, facts)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+    }
+    assert len(tuples) > 25
+    for name, wordings in tuples.items():
+        assert len(wordings) == len(set(wordings)) >= 15, name
+        assert not set(side(False, wordings)) & set(side(True, wordings)), name
+        assert len(side(True, wordings)) == len(wordings) // 5, name
+    for name, entry in bank("scales").items():
+        assert len(set(entry["ask"])) == len(entry["ask"]) >= 4, name
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -67,7 +67,6 @@ def test_kernels_compile_for_a_hopper_card() -> None:
             "head norm",
             "swiglu",
             "convolution",
-            "gates",
             "delta chunk",
             "delta scan",
         ),

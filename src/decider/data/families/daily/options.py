@@ -19,13 +19,24 @@ WAYS_OUT: Mapping[str, str | None] = {
     "other": "anything else",
     "something else": None,
     "no match": "fits none of the others",
+    "none": "no other option fits",
+    "not listed": None,
+    "anything else": "whatever the others do not cover",
+    "none of the options": None,
+    "OTHER": "everything that is not named here",
+    "none_of_these": None,
+    "does not fit any": None,
+    "a different one": "something that is not on this list",
 }
 OFFERED_SHARE = 0.35
 """How often a way out stands among the options."""
 RIGHT_SHARE = 0.08
 """How often it is then right."""
 N_OPTIONS = (2, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8, 10, 12)
-_OPAQUE = ("queue {}", "team {}", "Q{}", "group {}", "option {}", "route_{}", "{}", "L{}")
+_OPAQUE = (
+    *("queue {}", "team {}", "Q{}", "group {}", "option {}", "route_{}", "{}", "L{}", "class {}", "label_{}", "({})"),
+    *("C{}", "bucket-{}", "type {}", "choice {}", "category {}", "opt{}", "item {}", "k_{}", "tray {}", "{})"),
+)
 
 
 def rivals(bank: Bank, gold: str) -> list[str]:

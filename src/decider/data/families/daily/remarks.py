@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from decider.data.families.daily.asks import TEAM
 from decider.data.families.daily.banks import Bank, Entry, bank, fill, pick_of
 from decider.data.families.daily.options import among
-from decider.data.families.daily.sorting import TEAM, scope, settled, side
+from decider.data.families.daily.sorting import scope, settled, side
 from decider.data.families.daily.writing import letter, note
 from decider.data.families.making import Asked, item
 from decider.data.items import Item, noul, score
@@ -90,7 +91,7 @@ def graded(rng: random.Random, entry: Entry, level: int) -> Asked:
 
 
 def grading(rng: random.Random, held: bool) -> Item:
-    """How satisfied a writer is, how severe an incident, how warm a lead, how urgent or harmful a matter."""
+    """A level of one of the scales; the phrase of a `plain` scale stands alone, since small talk would bear on it."""
     scales = bank("scales", held)
     name = rng.choice(list(scales))
     entry = scales[name]
@@ -104,6 +105,8 @@ def grading(rng: random.Random, held: bool) -> Item:
         core = [fill(rng, text, {"product": "thing"}) for text in rng.sample(entry[levels[level]], 2)]
     asked = [graded(rng, entry, level)]
     field = rng.choice(("text", "report", "message"))
+    if "plain" in entry:
+        return item(core[0] if rng.random() < 0.65 else {field: core[0]}, asked)
     return item(note(rng, held, core, field) if "alone" in entry else letter(rng, held, core), asked)
 
 

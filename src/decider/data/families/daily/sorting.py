@@ -10,76 +10,38 @@ import random
 from collections.abc import Sequence
 
 from decider.data.families import words
-from decider.data.families.daily.banks import Bank, bank, fill, pick_of
+from decider.data.families.daily.asks import (
+    ANSWER,
+    CAUSE,
+    INTENT,
+    IS_ANSWER,
+    IS_CAUSE,
+    IS_INTENT,
+    IS_STEP,
+    IS_TEAM,
+    IS_TOPIC,
+    MORE,
+    OFF_TOPIC,
+    ON_TOPIC,
+    OUTCOME,
+    OVER,
+    REACHED,
+    SCOPE,
+    STEP,
+    TEAM,
+    TOPIC,
+)
+from decider.data.families.daily.banks import HELD_SHARE, Bank, bank, fill, pick_of
 from decider.data.families.daily.options import among, rivals
 from decider.data.families.daily.writing import letter, note
 from decider.data.families.making import Asked, item
 from decider.data.items import Item, noul
 
-OVER = (
-    "By the way, {past} from {month} is settled, so leave that aside.",
-    "This has nothing to do with {past}, which is over and done with.",
-    "As for {past}: that is finished, thank you.",
-    "Please do not mix this up with {past}, which you solved long ago.",
-    "We have dealt with {past} in the meantime, this is something new.",
-)
-"""An older matter, said to be over; the last is held out."""
-TEAM = (
-    "Which team should take care of this?",
-    "Where should this message go?",
-    "Who is to answer this?",
-    "Route the message.",
-    "Pick the right department.",
-    "To whom do we forward this?",
-    "Which queue is this for?",
-)
-IS_TEAM = ("Is this a case for: {x}?", "Should this go to: {x}?", "Does this message belong to the following team? {x}")
-INTENT = (
-    "What does the user want?",
-    "Which intent does this message have?",
-    "Classify the request.",
-    "What is the purpose of this message?",
-    "Pick the action that the user is after.",
-)
-IS_INTENT = ("Is this what the user wants: {x}?", "Does the message mean the following? {x}")
-TOPIC = (
-    "What is this text about?",
-    "Which subject does this text belong to?",
-    "Under which heading should this be filed?",
-    "Tag the text with its topic.",
-)
-IS_TOPIC = ("Is this text about: {x}?", "Does this belong under the heading {x}?")
-ANSWER = (
-    "What does this reply to a meeting mean?",
-    "What does the writer want regarding the meeting?",
-    "How should the calendar assistant understand this message?",
-    "Sort this message about an appointment.",
-)
-IS_ANSWER = ("Does the writer mean this: {x}?", "Is this the purpose of the message: {x}?")
-CAUSE = (
-    "What kind of problem is this?",
-    "Which category does this alert belong to?",
-    "Which on-call group should look at this line?",
-    "What is wrong here?",
-)
-IS_CAUSE = ("Is this a problem of the kind: {x}?", "Should this be filed under: {x}?")
-STEP = (
-    "What should the agent do next?",
-    "Which action fits the situation?",
-    "Choose the next step.",
-    "Which tool or action is called for now?",
-)
-IS_STEP = ("Is this the right next step: {x}?", "Should the agent now do the following? {x}")
-SCOPE = (
-    "Which assistant should get this message?",
-    "Who is the right one for this request?",
-    "Hand the message to the assistant that it is meant for.",
-)
-
 
 def side(held: bool, phrases: Sequence[str]) -> Sequence[str]:
-    """All wordings but the last, or the last alone, which no training item has."""
-    return phrases[-1:] if held else phrases[:-1]
+    """All wordings but the last fifth, or that fifth, and at least one, which no training item has."""
+    cut = len(phrases) - max(1, len(phrases) // HELD_SHARE)
+    return phrases[cut:] if held else phrases[:cut]
 
 
 def is_it(rng: random.Random, found: Bank, gold: str, asks: Sequence[str]) -> Asked:
@@ -171,24 +133,6 @@ def alerts(rng: random.Random, held: bool) -> Item:
     return item(state, asked)
 
 
-REACHED = (
-    "Has the goal been reached?",
-    "Is the task done?",
-    "Can the agent stop here?",
-    "Did the last step achieve what was wanted?",
-)
-MORE = (
-    "Is there still something to do?",
-    "Must the agent go on working on this?",
-    "Is the goal still out of reach?",
-)
-OUTCOME = (
-    "Which of these observations shows that the goal is reached?",
-    "Which result would mean that the task is done?",
-    "After which of these may the agent stop?",
-)
-
-
 def next_step(rng: random.Random, held: bool) -> Item:
     """An agent's situation and its next step, or its goal and whether that is reached."""
     if rng.random() < 0.4:
@@ -254,17 +198,6 @@ def scope(rng: random.Random, held: bool) -> tuple[object, list[Asked]]:
     return f"The assistant: {who}.\nThe user writes: {text}", [(question, on is not off)]
 
 
-OFF_TOPIC = (
-    "Is the message off topic for this assistant?",
-    "Does the user ask for something outside the assistant's field?",
-    "Should the assistant politely turn this away as not its business?",
-    "Is this foreign to what the assistant is for?",
-)
-ON_TOPIC = (
-    "Is this the assistant's business?",
-    "Does the message fall within what the assistant is there for?",
-    "May the assistant deal with this?",
-)
 CRITERIA = {
     True: {"yes": "it has nothing to do with the assistant's task", "no": "it belongs to the assistant's task"},
     False: {"yes": "it belongs to the assistant's task", "no": "it has nothing to do with the assistant's task"},

@@ -17,6 +17,14 @@ from decider.data.families.daily.banks import bank, fill, pick_of
 
 N_ASIDE = (0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 5)
 FEWEST_WORDS_MISTYPED = 9
+FIELDS = (
+    *("message", "text", "body", "email", "input", "description", "content", "mail", "customer message", "msg", "note"),
+    *("what they wrote", "free text"),
+)
+WHO = (
+    *(("customer", "support"), ("user", "assistant"), ("client", "agent"), ("them", "us"), ("caller", "operator")),
+    *(("visitor", "bot"), ("guest", "desk"), ("sender", "clerk")),
+)
 _SHORTER = (("please", "pls"), ("because", "bc"), ("you", "u"), ("your", "ur"), ("tomorrow", "tmrw"), ("and", "&"))
 
 
@@ -71,20 +79,22 @@ def letter(rng: random.Random, held: bool, core: Sequence[str]) -> object:
     if way < 0.5:
         return joined(rng, [*opening, *said, *closing])
     if way < 0.62:
-        return {rng.choice(("message", "text", "body", "email", "input")): joined(rng, [*opening, *said])}
+        return {rng.choice(FIELDS): joined(rng, [*opening, *said])}
     facts: dict[str, object] = {
-        rng.choice(("ticket", "id", "case", "number")): rng.randint(100, 99999),
-        rng.choice(("from", "customer", "sender", "name")): rng.choice(words.NAMES),
-        "received": words.day(rng).isoformat(),
-        "channel": rng.choice(("e-mail", "chat", "web form", "app")),
-        "subject": pick_of(rng, aside, "subject"),
+        rng.choice(("ticket", "id", "case", "number", "ref", "ticket_id", "case no", "request")): rng.randint(
+            100, 99999
+        ),
+        rng.choice(("from", "customer", "sender", "name", "author", "contact", "written by")): rng.choice(words.NAMES),
+        rng.choice(("received", "date", "created", "sent")): words.day(rng).isoformat(),
+        "channel": rng.choice(("e-mail", "chat", "web form", "app", "letter", "phone note", "SMS", "counter")),
+        rng.choice(("subject", "subject", "title")): pick_of(rng, aside, "subject"),
         "language": "en",
     }
     kept = dict(rng.sample(list(facts.items()), rng.randint(1, 5)))
     if way < 0.8:
-        return kept | {rng.choice(("message", "text", "body", "description")): joined(rng, [*opening, *said, *closing])}
+        return kept | {rng.choice(FIELDS): joined(rng, [*opening, *said, *closing])}
     turns = _turns(rng, said)
-    who, us = rng.choice((("customer", "support"), ("user", "assistant"), ("client", "agent"), ("them", "us")))
+    who, us = rng.choice(WHO)
     thread: list[dict[str, str]] = []
     for number, turn in enumerate(turns):
         if number:
@@ -92,7 +102,7 @@ def letter(rng: random.Random, held: bool, core: Sequence[str]) -> object:
         thread.append({"from": who, "text": joined(rng, turn)})
     if rng.random() < 0.25:
         return "\n".join(f"{turn['from'].capitalize()}: {turn['text']}" for turn in thread)
-    return kept | {rng.choice(("messages", "thread", "conversation")): thread}
+    return kept | {rng.choice(("messages", "thread", "conversation", "chat", "dialogue", "transcript")): thread}
 
 
 def _turns(rng: random.Random, said: Sequence[str]) -> list[list[str]]:
