@@ -358,13 +358,14 @@ def rotations(rates: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def precision(first: Decisions, facts: RunFacts, other: tuple[Decisions, RunFacts] | None) -> Table:
-    """The same decisions in another precision, as their logits are. Raises ConfigError if they are others."""
+    """The same decisions, or some of them, in another precision, as their logits are. Raises ConfigError for others."""
     columns = ("", "n", "accuracy", "NLL", "answers that differ")
     if other is None:
         return Table("Precision", columns, (), "Not measured: one precision alone was given.")
     place = {key: row for row, key in enumerate(other[0].key)}
-    if place.keys() != set(first.key):
+    if not place.keys() <= set(first.key):
         raise ConfigError(f"the decisions in {other[1].dtype} are others than those in {facts.dtype}; give the same")
+    first = first.take(np.array([row for row, key in enumerate(first.key) if key in place]))
     second = other[0].take(np.array([place[key] for key in first.key]))
     own = answers_of(distributions(first, 1.0))
     rows = []

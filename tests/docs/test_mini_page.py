@@ -216,7 +216,9 @@ def test_another_precision_is_paired_by_key(report: Any) -> None:
     assert table.rows[1][2] == "0.950"
     assert table.rows[1][4] == "2 (5.0 %)"
     with pytest.raises(ConfigError, match="others than those in fp32"):
-        report.made.precision(first, FACTS, (made({"spam": 18}), other))
+        report.made.precision(first, FACTS, (made({"spam": 18}, mark="other "), other))
+    some = report.made.precision(first, FACTS, (second.take(np.arange(3)), other))
+    assert [row[1] for row in some.rows] == ["3", "3"]
 
 
 def test_only_what_is_marked_is_replaced(report: Any) -> None:

@@ -64,7 +64,7 @@ def add_model_options(
         "--compile", action="store_true", default=None, help="with --executor grid on CUDA: fuse what is captured"
     )
     parser.add_argument(
-        "--fp8", action="store_true", default=None, help="with --executor grid, Hopper and later: large layers in e4m3"
+        "--fp8", action="store_true", default=None, help="on Hopper and later: large layers in e4m3"
     )
     parser.add_argument("--layout", choices=LAYOUT_NAMES, help="how the prompt is laid out")
     parser.add_argument(

@@ -68,8 +68,8 @@ class Capacity:
 def capacity_of(shape: PackShape) -> Capacity:
     """Of a sequence for every 16 tokens, in a tree for every 32; a slot for every 8.
 
-    Rows of real questions have more tokens. In a tree a linear attention has a state of a megabyte a layer for each
-    sequence that there may be, and in each forward writes all of them. A trunk is planned for two branches at least.
+    Rows of real questions have more tokens. In a tree a linear attention has room for a state of a megabyte a layer for
+    each sequence that there may be. A trunk is planned for two branches at least.
     """
     n_slots = max(64, shape.n_tokens // 8)
     n_sequences = max(32, shape.n_tokens // (32 if shape.is_tree else 16))

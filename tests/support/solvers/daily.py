@@ -230,8 +230,8 @@ def _true(statement: str, text: str) -> str:
 def solve_entails(state: Any, text: str, question: dict[str, Any]) -> Answer:
     whole = flat(state)
     holds = ("says", "follows")
-    criteria = set(question.get("criteria", ()))
-    if question["type"] == "choice" and not criteria & set.union(*STANDINGS):
+    criteria: set[str] = set(question.get("criteria", ()))
+    if question["type"] == "choice" and not any(criteria & each for each in STANDINGS):
         return {option for option in criteria if _true(option, whole) in holds}
     statement = _asserted(text)
     standing = _true(statement, whole)

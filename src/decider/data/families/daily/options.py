@@ -32,6 +32,9 @@ OFFERED_SHARE = 0.35
 """How often a way out stands among the options."""
 RIGHT_SHARE = 0.08
 """How often it is then right."""
+NEAR, NEAR_SHARE = 12, 0.6
+"""Banks are written subject by subject: meanings at most so many places away are of the same one; how often half of
+the other options are drawn from them."""
 N_OPTIONS = (2, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8, 10, 12)
 _OPAQUE = (
     *("queue {}", "team {}", "Q{}", "group {}", "option {}", "route_{}", "{}", "L{}", "class {}", "label_{}", "({})"),
@@ -46,10 +49,19 @@ def rivals(bank: Bank, gold: str) -> list[str]:
     return [key for key in others if gold not in bank[key].get("avoid", ())]
 
 
+def drawn(rng: random.Random, bank: Bank, gold: str, others: Sequence[str], n: int) -> list[str]:
+    """`n` of `others`, now and then half of them meanings of the same subject as `gold`."""
+    place = {key: index for index, key in enumerate(bank)}
+    near = [key for key in others if abs(place[key] - place[gold]) <= NEAR]
+    n_near = min(len(near), (n + 1) // 2) if rng.random() < NEAR_SHARE else 0
+    keys = rng.sample(near, n_near)
+    return keys + rng.sample([key for key in others if key not in keys], n - n_near)
+
+
 def among(rng: random.Random, bank: Bank, gold: str, asks: Sequence[str], *, most: int = 12) -> Asked:
     """A Choice between the meaning `gold` and others of the bank."""
     others = rivals(bank, gold)
-    keys = rng.sample(others, min(len(others), rng.choice(N_OPTIONS) - 1, most - 1))
+    keys = drawn(rng, bank, gold, others, min(len(others), rng.choice(N_OPTIONS) - 1, most - 1))
     way_out = rng.choice(list(WAYS_OUT)) if rng.random() < OFFERED_SHARE else None
     missing = way_out is not None and rng.random() < RIGHT_SHARE and len(keys) > 1
     if not missing:

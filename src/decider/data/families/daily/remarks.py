@@ -91,7 +91,7 @@ def graded(rng: random.Random, entry: Entry, level: int) -> Asked:
 
 
 def grading(rng: random.Random, held: bool) -> Item:
-    """A level of one of the scales; the phrase of a `plain` scale stands alone, since small talk would bear on it."""
+    """A level of one of the scales; the phrase of a `plain` scale stands alone, for small talk would bear on it."""
     scales = bank("scales", held)
     name = rng.choice(list(scales))
     entry = scales[name]
@@ -99,8 +99,8 @@ def grading(rng: random.Random, held: bool) -> Item:
     level = rng.randrange(len(levels))
     core = [pick_of(rng, entry, levels[level])]
     if "alone" not in entry:
-        teams = bank("teams", held)
-        core.insert(0, pick_of(rng, rng.choice(list(teams.values())), "text"))
+        sayings = [entry for entry in bank("teams", held).values() if name not in entry.get("unsure", ())]
+        core.insert(0, pick_of(rng, rng.choice(sayings), "text"))
     elif name == "satisfaction" and len(entry[levels[level]]) > 1 and rng.random() < 0.4:
         core = [fill(rng, text, {"product": "thing"}) for text in rng.sample(entry[levels[level]], 2)]
     asked = [graded(rng, entry, level)]
