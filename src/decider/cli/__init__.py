@@ -63,9 +63,7 @@ def add_model_options(
     parser.add_argument(
         "--compile", action="store_true", default=None, help="with --executor grid on CUDA: fuse what is captured"
     )
-    parser.add_argument(
-        "--fp8", action="store_true", default=None, help="on Hopper and later: large layers in e4m3"
-    )
+    parser.add_argument("--fp8", action="store_true", default=None, help="on Hopper and later: large layers in e4m3")
     parser.add_argument("--layout", choices=LAYOUT_NAMES, help="how the prompt is laid out")
     parser.add_argument(
         "--decider-config", metavar="FILE", help="a decider_config.json to read in place of the model's own"
