@@ -67,7 +67,7 @@ class Fitting:
         return temperatures_at(temperatures, self.kind, self.counts, schema_first=self.schema_first)
 
     def fit(self) -> dict[str, FittedForm]:
-        """On all decisions: `scalar`; `by_type` where types differ; `by_options` where counts spread, if state first."""
+        """On all: `scalar`; `by_type` where types differ; `by_options` where counts spread, if states come first."""
         return self._fit(np.arange(len(self.kind)), {})
 
     def fit_without(self, held: int, whole: Mapping[str, FittedForm]) -> dict[str, FittedForm]:
