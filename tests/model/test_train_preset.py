@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from decider.model import embedded
 from decider.model.adapter import load_adapter
 from decider.model.embedded import NAME, wheel_target
 from decider.train import checkpoint
-from decider.train.recipe import PRESETS
+from decider.train.recipe import PRESETS, Recipe
 
 TinyFolder = Callable[[str], Path]
 
@@ -90,9 +89,10 @@ def test_it_runs_offline_goes_on_after_a_kill_and_is_served(tmp_path: Path, capf
     # Evaluations and the last step come on top.
     assert killed.elapsed_s < training["elapsed_s"] < 5 + 10
     recipe = training["facts"]["recipe"]
-    for name, value in PRESETS["mini"].items():
+    whole = Recipe(**PRESETS["mini"]).to_json()
+    for name in PRESETS["mini"]:
         if f"--{name.replace('_', '-')}" not in SMALL:
-            assert recipe[name] == (asdict(value) if is_dataclass(value) else value)
+            assert recipe[name] == whole[name]
     adapter = load_adapter(out / "adapter.safetensors")
     assert adapter.base == NAME
     assert {len(pair.a) for pair in adapter.pairs.values()} == {recipe["rank"]}
