@@ -45,7 +45,7 @@ from decider.backbone.load import (
     load_hf_config,
 )
 from decider.backbone.weights import Checkpoint, build
-from decider.errors import ModelError
+from decider.errors import DeviceError, ModelError
 from decider.model.head import label_head
 from decider.model.load import load_module
 from decider.model.source import ModelFolder
@@ -94,6 +94,16 @@ def test_what_is_not_merged_is_shared(name: str) -> None:
         assert ours.mlp_norm.weight.data_ptr() == theirs.post_attention_layernorm.weight.data_ptr()
     assert backbone.n_parameters == module.num_parameters()
     assert backbone.spec.tied == module.config.tie_word_embeddings
+
+
+def test_a_device_without_room_for_merged_weights_is_named() -> None:
+    loaded = load_known("llama", "float32")
+
+    def full(*_: object) -> Linear:
+        raise torch.OutOfMemoryError("CUDA out of memory\nat length")
+
+    with pytest.raises(DeviceError, match=r"^cpu has no room for .* CUDA out of memory; free memory, leave fp8 off"):
+        backbone_of(loaded, linear=full)
 
 
 @pytest.mark.parametrize("name", KNOWN)

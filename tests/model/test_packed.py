@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,6 +165,18 @@ def test_a_closed_one_says_so(tiny_folder: TinyFolder) -> None:
         decider.ask("state", QUESTIONS)
     with pytest.raises(EngineError, match="closed"):
         decider.ask("state", QUESTIONS)
+
+
+def test_closing_waits_for_packs_in_flight(tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph holds addresses of weights, and not the weights."""
+    loaded, head = load_tiny(tiny_folder("llama"))
+    packed = PackedExecutor(backbone_of(loaded), head, PackLimits(64, 8, 64))
+    held: list[bool] = []
+    stream = SimpleNamespace(synchronize=lambda: held.append(packed._backbone is not None))
+    monkeypatch.setattr(packed, "_stream", stream)
+    packed.close()
+    assert held == [True]
+    assert packed._backbone is None
 
 
 @pytest.mark.parametrize("family", NATIVE)

@@ -67,6 +67,21 @@ def test_both_families_of_every_size_are_captured_largest_first(models: dict[str
     assert executor.describe().picks[-1].value == "6 of 6"
 
 
+def test_the_memory_of_graphs_is_what_a_warm_up_adds(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was in the cache before, which a warm-up gives back."""
+    held = {"cache": 700, "rest": 1000}
+    monkeypatch.setattr(measure, "reserved_bytes", lambda _: sum(held.values()))
+    monkeypatch.setattr(measure, "release_cache", lambda _: held.update(cache=0))
+
+    def recorded(_: int, __: Work) -> None:
+        held["rest"] += 5
+        held["cache"] += 50
+
+    executor = PackedExecutor(*models["llama"], card_limits(LADDER_HERE), capturer=FakeWorkCapturer(spoil=recorded))
+    executor.warmup(quiet)
+    assert executor.describe().pool_bytes == 6 * 5
+
+
 def test_sizes_that_are_no_faster_than_the_next_are_dropped(
     models: dict[str, Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:

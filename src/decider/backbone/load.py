@@ -66,16 +66,22 @@ def load_hf_config(folder: ModelFolder) -> PreTrainedConfig:
 def backbone_of(loaded: LoadedModel, *, linear: MakeLinear = Dense) -> Backbone:
     """The decoder of a model in memory. Embeddings, norms and what else is not merged are its tensors, not copies.
 
-    Raises ModelError if its configuration is not one we compute.
+    Raises ModelError if its configuration is not one we compute; DeviceError if there is no room for what is merged.
     """
-    return backbone_from(
-        loaded.module.config,
-        loaded.module.state_dict(),
-        name=loaded.name,
-        device=torch.device(loaded.device),
-        dtype=DTYPES[loaded.dtype],
-        linear=linear,
-    )
+    try:
+        return backbone_from(
+            loaded.module.config,
+            loaded.module.state_dict(),
+            name=loaded.name,
+            device=torch.device(loaded.device),
+            dtype=DTYPES[loaded.dtype],
+            linear=linear,
+        )
+    except torch.OutOfMemoryError as error:
+        raise DeviceError(
+            f"{loaded.device} has no room for the weights of {loaded.name!r:.60} as packs take them, beside its own: "
+            f"{first_line(error):.120}; free memory, leave fp8 off if it is on, or use --executor grid"
+        ) from error
 
 
 def few_layers_of(loaded: LoadedModel, layers: Sequence[int], ids: Sequence[int], *, dtype: torch.dtype) -> Backbone:

@@ -261,13 +261,16 @@ class _Forward:
 def _forwards(executor: Executor, rows: Sequence[Row], *, shared: bool) -> list[_Forward]:
     """What `rows` run in, in that order; none where that is not known."""
     if isinstance(executor, PackedExecutor):
+        planned = executor.forwards(rows)
+        # Whichever forward is asked about, a shape replays the pack it ran last.
+        times = {shape: executor.replay_ms(shape) for shape in {shape for _, shape in planned if shape is not None}}
         return [
             _Forward(
                 f"{n_tokens} eager" if shape is None else f"{n_tokens} {'tree' if shape.is_tree else 'flat'}",
                 n_tokens,
-                None if shape is None else executor.replay_ms(shape),
+                None if shape is None else times[shape],
             )
-            for n_tokens, shape in executor.forwards(rows)
+            for n_tokens, shape in planned
         ]
     if isinstance(executor, GridExecutor) and not shared:
         return [

@@ -132,6 +132,8 @@ class PackedExecutor:
             assert self._wanted.ladder, "nothing to capture"
             self._graphs, self._cost, self._limits = None, None, self._wanted
             self._report = replace(self._report, graphs=(), picks=self._picks)
+            # What loading left in the cache is given back below, and would be counted off the graphs' own memory.
+            measure.release_cache(self._device)
             reserved = measure.reserved_bytes(self._device)
             forward = (static_forward if self._stream is not None else read_back_forward)(backbone, self._head)
             warmed = warm_up(backbone, self._head, forward, self._wanted, self._capturer, say)
@@ -154,8 +156,13 @@ class PackedExecutor:
     def close(self) -> None:
         """Drop graphs and model. `describe` and `stats` still answer; rows raise EngineError."""
         with self._lock:
-            self._backbone = self._graphs = self._capturer = None
-            self._report = replace(self._report, graphs=())
+            try:
+                if self._stream is not None:
+                    # A graph does not keep the weights that it reads, and packs may be in flight.
+                    self._stream.synchronize()
+            finally:
+                self._backbone = self._graphs = self._capturer = None
+                self._report = replace(self._report, graphs=())
             measure.release_cache(self._device)
 
     def _open(self) -> Backbone:

@@ -30,6 +30,7 @@ from decider.plan.buckets import Grid
 from decider.plan.cost import CostModel
 from decider.plan.packs import card_limits
 from decider.plan.sharing import PrefixCost
+from decider.plan.tables import PackShape
 from decider.run import measure
 from decider.run.executor import Executor, Logits
 from decider.run.grid import GridExecutor
@@ -111,6 +112,22 @@ def test_packs_are_named_by_their_shapes_and_measured_beside_their_products(monk
         assert found.products_ms is not None
         assert found.products_share == found.products_ms / found.ms
         assert (found.full_rows_ms, found.shared) == (None, case.state_tokens > 0)
+
+
+def test_a_shape_that_runs_twice_is_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "milliseconds", falling_times())
+    packed = PackedExecutor(backbone_of(LOADED), HEAD, card_limits((64, 256)), capturer=FakeWorkCapturer())
+    packed.warmup(lambda _: None)
+    asked: list[PackShape] = []
+
+    def replay_ms(_: PackedExecutor, shape: PackShape) -> float:
+        asked.append(shape)
+        return float(shape.n_tokens)
+
+    monkeypatch.setattr(PackedExecutor, "replay_ms", replay_ms)
+    found = measure_case(Case(0, (200, 220, 60)), subject(packed, "packed"), None, tflops=0.01, repeats=1)
+    assert found.replay_ms == 256 + 256 + 64
+    assert sorted(shape.n_tokens for shape in asked) == [64, 256]
 
 
 def test_products_are_timed_once_for_each_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
