@@ -129,6 +129,15 @@ def test_int8_is_within_half_a_step_of_its_row_and_a_quarter_of_the_size(
     assert torch.equal(quantised(found.pairs["layers.1.mlp.down_proj.weight"].b)[0], raw[f"{part}.weight"])
 
 
+def test_equal_adapters_are_equal_files(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    adapter = made(tiny_folder("llama"), "a base", seed=0)
+    found = set()
+    for _ in range(12):
+        save_adapter(tmp_path / "file", adapter)
+        found.add((tmp_path / "file").read_bytes())
+    assert len(found) == 1
+
+
 def test_files_of_the_first_format_are_read(tiny_folder: TinyFolder, tmp_path: Path) -> None:
     adapter = made(tiny_folder("llama"), "org/base")
     save_adapter(tmp_path / "new", adapter)

@@ -91,8 +91,9 @@ def save_adapter(path: Path, adapter: Adapter, dtype: torch.dtype = torch.float3
     for name, pair in adapter.pairs.items():
         for part, values in zip(_PARTS, pair, strict=True):
             tensors.update(_stored(name.removesuffix(".weight") + part, values.detach().cpu(), dtype))
-    about = {"base": adapter.base, "base_sha256": adapter.base_sha256, "scale": adapter.scale}
-    save_file(tensors, path, metadata={"format": FORMAT, "adapter": json.dumps(about)})
+    about = {"format": FORMAT, "base": adapter.base, "base_sha256": adapter.base_sha256, "scale": adapter.scale}
+    # One key, for several come in any order, and equal adapters are to be equal files.
+    save_file(tensors, path, metadata={"adapter": json.dumps(about)})
 
 
 def load_adapter(path: Path) -> Adapter:
@@ -100,11 +101,12 @@ def load_adapter(path: Path) -> Adapter:
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             about = file.metadata() or {}
-            if about.get("format") not in _READ:
+            facts = json.loads(about.get("adapter", "{}"))
+            written = about.get("format") or (facts.get("format") if isinstance(facts, dict) else None)
+            if written not in _READ:
                 raise ModelError(
                     f"{path} is no adapter of decider ({' or '.join(_READ)}); name one that `decider train` wrote"
                 )
-            facts = json.loads(about["adapter"])
             stored = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - a handle is no mapping
         pairs = {f"{name}.weight": Pair(*(_read(stored, name + part) for part in _PARTS)) for name in _names(stored)}
         return Adapter(str(facts["base"]), str(facts["base_sha256"]), float(facts["scale"]), pairs)
