@@ -32,7 +32,7 @@ from decider.plan.packs import PackLimits, card_limits, plan_packs
 from decider.plan.tables import capacity_of
 from decider.run import measure, pack_fp8, pack_warmup, packed
 from decider.run.pack_forward import states_at_slots
-from decider.run.pack_fp8 import check_fp8_packs, in_fp8, where_fp8_gains
+from decider.run.pack_fp8 import LEAST_GAIN, check_fp8_packs, in_fp8, where_fp8_gains
 from decider.run.packed import packed_executor
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -222,14 +222,26 @@ def test_an_engine_in_fp8(tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPat
     assert 0.001 < float(np.abs(ours - theirs).max() / np.abs(theirs).max()) < 0.5
 
 
-def test_a_product_that_is_wrong_in_fp8_is_found(hybrid: Hybrid, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_gains_little_stays_exact(hybrid: Hybrid, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, exact, coarse = hybrid
+    for gain, where in ((0.99 * LEAST_GAIN, {}), (1.01 * LEAST_GAIN, dict.fromkeys(NAMES, 0))):
+        monkeypatch.setattr(pack_fp8, "_both_ms", lambda *_, _gain=gain, **__: (_gain, 1.0))
+        mixed, _ = where_fp8_gains(exact, coarse, SIZES, FakeWorkCapturer())
+        assert mixed.coarse is not None
+        assert mixed.coarse.from_rows == where
+
+
+@pytest.mark.parametrize("spoil", [lambda scales: scales.roll(1), lambda scales: scales * torch.nan])
+def test_a_product_that_is_wrong_in_fp8_is_found(
+    hybrid: Hybrid, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Tensor], Tensor]
+) -> None:
     loaded, _, exact, _ = hybrid
     of = Fp8Product.of.__func__  # type: ignore[attr-defined]
     made: list[Fp8Product] = []
 
     def spoilt(cls: type[Fp8Product], weight: Tensor, bias: Tensor | None) -> Fp8Product:
         product: Fp8Product = of(cls, weight, bias)
-        made.append(replace(product, scales=product.scales.roll(1)) if len(made) == 5 else product)
+        made.append(replace(product, scales=spoil(product.scales)) if len(made) == 5 else product)
         return made[-1]
 
     monkeypatch.setattr(Fp8Product, "of", classmethod(spoilt))

@@ -172,6 +172,22 @@ def test_a_line_by_options_needs_many_decisions_of_few_options_and_of_many() -> 
     assert "by_options" in forms(LEAST_OF_TYPE)
 
 
+def test_few_options_and_many_are_told_apart_by_ratios() -> None:
+    # Half of the way from 2 to 64 options is 11 by ratios, and 33 by numbers.
+    decisions = synthetic(2 * LEAST_OF_TYPE + 1, kinds=(CHOICE,), most_options=64, per_item=1)
+    counts = np.array([2] * LEAST_OF_TYPE + [20] * LEAST_OF_TYPE + [64])
+    kept = replace(
+        decisions,
+        n_options=counts,
+        option_list=counts,
+        gold=np.zeros(len(counts), dtype=np.int64),
+        logits=np.where(
+            np.arange(decisions.logits.shape[1]) < counts[:, None], np.nan_to_num(decisions.logits, neginf=0.0), -np.inf
+        ),
+    )
+    assert "by_options" in {form.name for form in fit(kept, NOW, schema_first=False).forms}
+
+
 def test_folds_keep_items_together_and_differ_by_one() -> None:
     decisions = synthetic(101 * 3, per_item=3)
     items = item_codes(decisions.key)
