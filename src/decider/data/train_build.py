@@ -28,7 +28,7 @@ from decider.model.wheel import Say
 from decider.version import VERSION
 
 MADE_BY = "decider data build train"
-MOST_STOP = 2850
+MOST_STOP = 2900
 """Items of `heldout.jsonl`, shared out evenly among all tasks there are."""
 FAMILY_TEST = 200
 """Items of a family's held-out file, the same for every seed."""
