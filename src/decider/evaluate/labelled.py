@@ -107,13 +107,19 @@ def read_labelled(path: Path, limits: Limits = DEFAULT_LIMITS) -> tuple[Labelled
     reading = Reading(path, "line", limits)
     with in_file(path), path.open("rb") as file:
         check_text(file)
-        for number, line in enumerate(file, 1):
-            # Some editors write a byte-order mark in front of a file; JSON has none.
-            body = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-            if body and not body.isspace():
-                with reading.at(number):
-                    reading.take(loads(body, limits))
+        for number, body in numbered(file):
+            with reading.at(number):
+                reading.take(loads(body, limits))
     return reading.items()
+
+
+def numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The lines of JSON in a file with their numbers, from 1; blank ones count, and are left out."""
+    for number, line in enumerate(file, 1):
+        # Some editors write a byte-order mark in front of a file; JSON has none.
+        body = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if body and not body.isspace():
+            yield number, body
 
 
 class Reading:

@@ -6,12 +6,11 @@ its line, so blank lines count.
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Sequence
 from pathlib import Path
 from typing import overload
 
-from decider.evaluate.labelled import LabelledItem, Reading
+from decider.evaluate.labelled import LabelledItem, Reading, numbered
 from decider.questions.jsontext import loads
 from decider.questions.limits import DEFAULT_LIMITS
 
@@ -21,8 +20,8 @@ class Lines(Sequence[LabelledItem]):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
-        self._lines = [(number, line) for number, line in enumerate(lines, 1) if line and not line.isspace()]
+        with path.open("rb") as file:
+            self._lines = list(numbered(file))
 
     def __len__(self) -> int:
         return len(self._lines)
