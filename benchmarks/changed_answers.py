@@ -37,9 +37,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from decider.bench.configs import LABEL_IDS
 from decider.bench.machine import this_machine
 from decider.bench.names import SHAPES, TINY
-from decider.bench.shapes import LABEL_IDS, random_model
+from decider.bench.shapes import random_model
 from decider.errors import DeciderError
 from decider.model.head import LabelHead, label_head, last_hidden
 from decider.model.load import LoadedModel

@@ -17,10 +17,11 @@ import numpy as np
 
 from decider.assembly import executor_for, make_executor, open_model
 from decider.bench.cases import Case, rows_of
+from decider.bench.configs import LABEL_IDS
 from decider.bench.floor import ModelWork, floor
 from decider.bench.machine import matmul_rate, this_machine
 from decider.bench.products import Products, product_shapes
-from decider.bench.shapes import LABEL_IDS, random_model
+from decider.bench.shapes import random_model
 from decider.bench.table import Measured, Report
 from decider.bench.work import model_work
 from decider.errors import ConfigError, EngineError

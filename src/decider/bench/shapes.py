@@ -7,34 +7,20 @@ must leave out prompts whose two best options are about equal.
 from __future__ import annotations
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedConfig, Qwen3_5TextConfig, Qwen3Config
+import transformers
+from transformers import AutoModelForCausalLM, PreTrainedConfig
 
-from decider.bench.names import SHAPES, TINY
+from decider.bench.configs import CONFIGS
 from decider.model.load import DTYPES, LoadedModel
 from decider.model.quiet import quiet_transformers
-
-LABEL_IDS = tuple(range(1000, 1255))
-"""Token ids that stand for the 255 labels."""
 
 
 def config_of(shape: str) -> PreTrainedConfig:
     """The text model's configuration; `shape` is one of `SHAPES`, or `TINY`."""
-    assert shape in (*SHAPES, TINY), shape
-    if shape == "qwen3.5-2b":
-        return Qwen3_5TextConfig(
-            vocab_size=248320, hidden_size=2048, intermediate_size=6144, num_hidden_layers=24, num_attention_heads=8,
-            num_key_value_heads=2, head_dim=256, linear_num_key_heads=16, linear_num_value_heads=16,
-            tie_word_embeddings=True, max_position_embeddings=32768,
-        )  # fmt: skip
-    if shape == "qwen3-1.7b":
-        return Qwen3Config(
-            vocab_size=151936, hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16,
-            num_key_value_heads=8, head_dim=128, tie_word_embeddings=True, max_position_embeddings=40960,
-        )  # fmt: skip
-    return Qwen3Config(
-        vocab_size=2048, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=16, tie_word_embeddings=True, max_position_embeddings=32768,
-    )  # fmt: skip
+    assert shape in CONFIGS, shape
+    wanted = CONFIGS[shape]
+    made: PreTrainedConfig = getattr(transformers, wanted.config_class)(**wanted.numbers)
+    return made
 
 
 def random_model(shape: str, *, device: str, dtype: str, attention: str) -> LoadedModel:

@@ -18,11 +18,12 @@ from fake_pack_graphs import FakeWorkCapturer, falling_times
 
 from decider.backbone.load import backbone_of
 from decider.bench.cases import Case, rows_of, same
+from decider.bench.configs import LABEL_IDS
 from decider.bench.floor import floor
 from decider.bench.machine import CPU_SIDE, matmul_rate
 from decider.bench.products import Products, product_shapes
 from decider.bench.run import LEAST_RUNS, MOST_RUNS, Subject, bench, measure_case, median_ms, told
-from decider.bench.shapes import LABEL_IDS, random_model
+from decider.bench.shapes import random_model
 from decider.bench.work import model_work
 from decider.errors import ConfigError, EngineError
 from decider.model.head import label_head
