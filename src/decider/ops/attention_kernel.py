@@ -34,25 +34,32 @@ LOG2_E = 1.4426950408889634
 @triton.jit  # type: ignore[untyped-decorator]
 def _over_keys(  # type: ignore[no-untyped-def]
     q, largest, weight, mixed, keys, values, first, stop, own_start, rows, key_stride, value_stride, scale,
-    own: tl.constexpr, dim: tl.constexpr, dim_block: tl.constexpr, keys_block: tl.constexpr,
+    whole: tl.constexpr, own: tl.constexpr, dim: tl.constexpr, dim_block: tl.constexpr, keys_block: tl.constexpr,
 ):  # fmt: skip
-    """Keys [first, stop) added to what the queries have seen; with `own`, those of a query's span up to itself."""
+    """Keys [first, stop) added to what the queries have seen; with `own`, those of a query's span up to itself.
+
+    With `whole`, steps of keys that all are there and that every query sees: most of a long range, without a mask.
+    """
     columns = tl.arange(0, dim_block)
     for start in range(first, stop, keys_block):
         at = start + tl.arange(0, keys_block)
-        is_key = at < stop
-        inside = is_key[:, None] & (columns < dim)[None, :]
+        inside = (columns < dim)[None, :]
+        if not whole:
+            is_key = at < stop
+            inside = is_key[:, None] & inside
         k = tl.load(keys + at.to(tl.int64)[:, None] * key_stride + columns[None, :], mask=inside, other=0.0)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-        seen = is_key[None, :]
-        if own:
-            seen = seen & (at[None, :] <= rows[:, None]) & (at[None, :] >= own_start[:, None])
-        scores = tl.where(seen, scores, float("-inf"))
-        higher = tl.maximum(largest, tl.max(scores, axis=1))
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if not whole:
+            seen = is_key[None, :]
+            if own:
+                seen = seen & (at[None, :] <= rows[:, None]) & (at[None, :] >= own_start[:, None])
+            scores = tl.where(seen, scores, float("-inf"))
+        # The scale is positive, so the largest score stays the largest.
+        higher = tl.maximum(largest, tl.max(scores, axis=1) * scale)
         # A query that has seen nothing yet has no largest score to subtract.
-        base = tl.where(higher == float("-inf"), 0.0, higher)
+        base = higher if whole else tl.where(higher == float("-inf"), 0.0, higher)
         kept = tl.exp2(largest - base)
-        part = tl.exp2(scores - base[:, None])
+        part = tl.exp2(scores * scale - base[:, None])
         weight = weight * kept + tl.sum(part, axis=1)
         v = tl.load(values + at.to(tl.int64)[:, None] * value_stride + columns[None, :], mask=inside, other=0.0)
         mixed = mixed * kept[:, None] + tl.dot(part.to(v.dtype), v, input_precision="ieee")
@@ -84,13 +91,25 @@ def _attend_tile(  # type: ignore[no-untyped-def]
         mixed = tl.zeros([tile_rows, dim_block], tl.float32)
         if has_trunks:
             trunk_first, trunk_stop = tl.load(tile + 3), tl.load(tile + 4)
+            middle = trunk_first + (trunk_stop - trunk_first) // keys_block * keys_block
             largest, weight, mixed = _over_keys(
-                q, largest, weight, mixed, keys, values, trunk_first, trunk_stop, own_start, rows,
-                key_stride, value_stride, scale, False, dim, dim_block, keys_block,
+                q, largest, weight, mixed, keys, values, trunk_first, middle, own_start, rows,
+                key_stride, value_stride, scale, True, False, dim, dim_block, keys_block,
             )  # fmt: skip
+            largest, weight, mixed = _over_keys(
+                q, largest, weight, mixed, keys, values, middle, trunk_stop, own_start, rows,
+                key_stride, value_stride, scale, False, False, dim, dim_block, keys_block,
+            )  # fmt: skip
+        # Where the tile is of a single span, its queries see all of what comes before them.
+        is_single = tl.max(tl.where(is_query, own_start, 0), axis=0) == own_first
+        middle = own_first + tl.where(is_single, (start - own_first) // keys_block * keys_block, 0)
         largest, weight, mixed = _over_keys(
-            q, largest, weight, mixed, keys, values, own_first, stop, own_start, rows,
-            key_stride, value_stride, scale, True, dim, dim_block, keys_block,
+            q, largest, weight, mixed, keys, values, own_first, middle, own_start, rows,
+            key_stride, value_stride, scale, True, False, dim, dim_block, keys_block,
+        )  # fmt: skip
+        largest, weight, mixed = _over_keys(
+            q, largest, weight, mixed, keys, values, middle, stop, own_start, rows,
+            key_stride, value_stride, scale, False, True, dim, dim_block, keys_block,
         )  # fmt: skip
         dtype = result.dtype.element_ty
         # Every query sees itself; only the rows beside the queries have seen nothing.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -22,14 +23,38 @@ from decider.run.graphs import Captured, Capturer, Statics
 
 Say = Callable[[str], None]
 
-# How far a graph may be from its eager forward, as `slot_difference` has it. Libraries choose other kernels under
-# capture, so sums differ in order: single logits by up to 0.033 of the largest in bfloat16 (28 layers, random weights,
-# 8 × 4096 on an H200). A slot that is read at a wrong place is off by about 1.4.
-GRAPH_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 0.1}
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far logits are from others, as a share of the root mean square of all ‖slot‖."""
+
+    typical: float
+    """The root mean square over the slots."""
+    worst: float
+    """Of one slot. Of thousands of slots of random tokens, one is far off where nothing is wrong."""
+
+    def is_within(self, allowed: Difference) -> bool:
+        """Whether neither figure is larger than that of `allowed`."""
+        return self.typical <= allowed.typical and self.worst <= allowed.worst
+
+    def __str__(self) -> str:
+        """As messages name it."""
+        return f"{self.typical:.2g} of a slot's logits, and {self.worst:.2g} at the worst"
+
+
+# What a graph may be off its eager forward. Libraries choose other kernels under capture, so sums differ in order, and
+# each layer adds to that. The worst slot of a trained model (30 layers, bfloat16, 4,032 random tokens on an H200) was
+# off by 0.1. A slot that is read at a wrong place is off by about 1.4.
+GRAPH_TOLERANCE = {
+    torch.float64: Difference(1e-9, 5e-9),
+    torch.float32: Difference(1e-3, 5e-3),
+    torch.float16: Difference(2e-2, 0.1),
+    torch.bfloat16: Difference(0.1, 0.5),
+}
 # Fused layers leave out roundings to bfloat16 between their operations. A rounding that falls the other way before a
 # quantisation to three bits moves its value by a sixteenth, and every layer adds to that: single logits were off by
 # 0.41 of the largest (24 layers, random weights, 32 × 256 on an H200).
-FP8_TOLERANCE = 0.7
+FP8_TOLERANCE = Difference(0.7, 0.7)
 
 # Kernel nodes and their arguments, outside the pool: a round figure above what 2,000 kernels take.
 GRAPH_BYTES = 16 * 2**20
@@ -156,7 +181,7 @@ def verify(
     *,
     vocab: int,
     dtype: torch.dtype,
-    tolerance: float,
+    tolerance: Difference,
     device: torch.device,
 ) -> dict[Shape, float]:
     """Replay each graph on its random rows, compare its whole output with `expected`, and give its milliseconds.
@@ -175,10 +200,10 @@ def verify(
                 f"({dtype}) are at fault"
             )
         difference = slot_difference(logits, eager)
-        if difference > tolerance:
+        if not difference.is_within(tolerance):
             raise EngineError(
-                f"the graph of {bucket(shape)} differs from its eager forward by {difference:.2g} of a slot's logits "
-                f"(allowed: {tolerance:g}); drop this bucket and report it"
+                f"the graph of {bucket(shape)} differs from its eager forward by {difference} (allowed: {tolerance}); "
+                "drop this bucket and report it"
             )
     return replay_ms
 
@@ -190,14 +215,15 @@ def warm_pinned() -> None:
         _ = [torch.empty(2**power, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
 
 
-def slot_difference(logits: torch.Tensor, expected: torch.Tensor) -> float:
-    """How far the worst of the slots [slots, labels] is off: its ‖Δ‖ over the root mean square of all ‖expected‖.
+def slot_difference(logits: torch.Tensor, expected: torch.Tensor) -> Difference:
+    """How far `logits` [slots, labels] are from `expected`: ‖Δ‖ of slots over the root mean square of all ‖expected‖.
 
     Each slot's logits are taken from their mean, because a shift that all labels share changes no probability.
     """
     ours, theirs = (each.double() - each.double().mean(dim=1, keepdim=True) for each in (logits, expected))
     size = theirs.square().sum(dim=1).mean().sqrt().clamp_min(1e-6)
-    return float((ours - theirs).norm(dim=1).max() / size)
+    off = (ours - theirs).norm(dim=1) / size
+    return Difference(float(off.square().mean().sqrt()), float(off.max()))
 
 
 def time_eager(forward: Forward, grid: Grid, device: torch.device) -> CostModel:
