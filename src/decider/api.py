@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from decider.answering import Asked, LaidOut, RawAnswer, raw_answers
 from decider.assembly import Say, assemble
-from decider.engine import Engine
+from decider.engine import Engine, Engines, Scores
 from decider.errors import ConfigError, QuestionError
 from decider.questions.answered import Answers
 from decider.questions.faults import located, show
@@ -23,11 +24,10 @@ from decider.questions.request import Request, make_request
 from decider.questions.rotate import Rotation, rotations
 from decider.questions.types import Question
 from decider.questions.wire import MODEL_ALIAS, parse_plain, parse_request
-from decider.read import Float64Array
 from decider.run.device import Pick
 from decider.run.grid import GridExecutor
 from decider.run.packed import PackedExecutor
-from decider.run.stats import GridReport, GridStats, PackedReport, ReferenceReport
+from decider.run.stats import EngineState, GridReport, GridStats, PackedReport, ReferenceReport
 from decider.selective import selector_for
 from decider.settings import check_permutations, check_temperature, load_settings
 from decider.tokens.calibration import Calibration
@@ -37,11 +37,13 @@ from decider.tokens.temperature import temperature_for
 
 
 class Decider:
-    """Loads a model once and answers requests with it, each question by one probability distribution.
+    """Loads a model and answers requests with it, each question by one probability distribution.
 
     `model` is a Hub id, a folder, a `.gguf` file, or None for decider-mini. What is None here comes from the
     environment (`DECIDER_MODEL`, …), then from the file `DECIDER_CONFIG` names, then from the defaults of
-    `decider.settings.Settings`. Raises SetupError's subclasses while loading, InputError's subclasses while answering.
+    `decider.settings.Settings`. On several devices (`device="cuda:0,cuda:1"`, `"cuda:all"`) it is loaded on each, and
+    calls go to the one with the least to do: those of several threads, and the parts of `ask_many`. Raises
+    SetupError's subclasses while loading, InputError's subclasses while answering.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Decider:
         self._settings = settings
         self._limits = DEFAULT_LIMITS if limits is None else limits
         self._stack = assemble(settings, say or _say_on_stderr)
-        self._engine = Engine(self._stack.executor)
+        self._engines = Engines({name: Engine(executor) for name, executor in self._stack.executors.items()})
 
     def __enter__(self) -> Decider:
         return self
@@ -97,8 +99,8 @@ class Decider:
         self.close()
 
     def close(self) -> None:
-        """Give back the engine's graphs and memory. Questions after it raise EngineError on a grid."""
-        self._engine.close()
+        """Give back the engines' graphs and memory. Questions after it raise EngineError on a grid."""
+        self._engines.close()
 
     @property
     def name(self) -> str:
@@ -171,23 +173,43 @@ class Decider:
         return self._prepare(request, settings.temperature, settings.permutations, truncate=settings.truncate)
 
     def score(
-        self, rows: Sequence[Row], temperatures: Sequence[Sequence[float]]
-    ) -> tuple[tuple[Float64Array, ...], ...]:
+        self, rows: Sequence[Row], temperatures: Sequence[Sequence[float]], *, engine: str | None = None
+    ) -> Scores:
         """Log-probabilities, float64 [n_options], of each slot of each row, in order, for `Asked.read_rows`.
 
-        `temperatures` has one number a slot of each row. Raises as `Engine.score`.
+        `temperatures` has one number a slot of each row. `engine` is the name of one of `engines`; without, those that
+        have the least to do take the rows. Raises as `Engine.score`.
         """
-        return self._engine.score(rows, temperatures)
+        if engine is None:
+            return self._engines.score(rows, temperatures)
+        return self._engines.score_on(engine, rows, temperatures)
 
     @property
     def stats(self) -> GridStats:
-        """What ran since the model was loaded; all 0 for the reference executor, which does not count."""
-        executor = self._stack.executor
-        return executor.stats if isinstance(executor, (GridExecutor, PackedExecutor)) else GridStats()
+        """What ran since the model was loaded, on all devices; 0 for the reference executor, which does not count."""
+        return sum((engine.stats for engine in self.engines), GridStats())
+
+    @property
+    def engines(self) -> tuple[EngineState, ...]:
+        """Each device's engine: what it is, what it ran, and whether its device failed."""
+        faults = self._engines.faults
+        return tuple(
+            EngineState(
+                name,
+                executor.describe(),
+                executor.stats if isinstance(executor, (GridExecutor, PackedExecutor)) else GridStats(),
+                faults.get(name),
+            )
+            for name, executor in self._stack.executors.items()
+        )
 
     def describe(self) -> GridReport | PackedReport | ReferenceReport:
-        """What runs, where and in which precision; see `decider.run.stats`."""
-        return self._stack.executor.describe()
+        """What runs, where and in which precision; see `decider.run.stats`.
+
+        Of several engines the first one's graphs and prices, and all their names as `device`; `engines` has each.
+        """
+        names, [first, *_] = ",".join(self._stack.executors), self._stack.executors.values()
+        return replace(first.describe(), device=names)
 
     @property
     def release_date(self) -> str:
@@ -258,7 +280,7 @@ class Decider:
             with located("requests", index):
                 layout = self._layout_of(request)
                 built.append(self._stack.builder.build(request, layout=layout, truncate=self._settings.truncate))
-        scores = iter(self._engine.score([row for one in built for row in one.rows]))
+        scores = iter(self._engines.score([row for one in built for row in one.rows]))
         return [raw_answers(one, [next(scores) for _ in one.rows]) for one in built]
 
     def _answer(

@@ -6,15 +6,17 @@ least (configuration, tokenizer, chat template, then weights), so that no later 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import torch
 
 from decider.backbone.load import folder_spec, load_hf_config
-from decider.errors import ModelError
+from decider.errors import ConfigError, DeviceError, EngineError, ModelError, SetupError, first_line
 from decider.model.cache import cache_dir
 from decider.model.head import LabelHead, check_head, label_head
 from decider.model.load import DTYPES, LoadedModel, load_module
@@ -23,8 +25,9 @@ from decider.plan.buckets import Grid
 from decider.plan.packs import PackLimits, card_limits
 from decider.run.choose import choose_executor
 from decider.run.cpu_dtype import pick_cpu_dtype
-from decider.run.device import Pick, pick_attention, pick_device, pick_dtype
+from decider.run.device import Pick, engine_names, pick_attention, pick_device, pick_devices, pick_dtype
 from decider.run.executor import Executor
+from decider.run.forward import on_device
 from decider.run.graphs import CudaCapturer
 from decider.run.grid import GridExecutor
 from decider.run.options import GridOptions
@@ -33,6 +36,7 @@ from decider.run.packed import packed_executor
 from decider.run.reference import ReferenceExecutor
 from decider.run.stats import ReferenceReport
 from decider.run.variant import check_options
+from decider.run.warmup import warm_pinned
 from decider.settings import Settings
 from decider.tokens.calibration import DTYPE_KEYS, Calibration
 from decider.tokens.chat import ChatFrame, chat_frame
@@ -82,7 +86,8 @@ class Stack:
     chat_fault: str | None
     """Why this model has no chat layout, or None if it has one."""
     executor_name: str
-    executor: Executor
+    executors: Mapping[str, Executor]
+    """One a device, by `engine_names`."""
     picks: tuple[Pick, ...]
 
 
@@ -144,17 +149,19 @@ def executor_for(
     Raises DeviceError, EngineError or ConfigError as the executors and their warm-ups do.
     """
     device = torch.device(loaded.device)
-    if name == "reference":
-        return ReferenceExecutor(loaded, head)
-    if name == "packed":
-        limits = card_limits() if device.type == "cuda" else PACK_LIMITS
-        return packed_executor(loaded, head, limits, fp8=options.fp8, say=say)
-    assert name == "grid", name
-    capturer = CudaCapturer(device) if device.type == "cuda" else None
-    grid = GridExecutor(loaded, head, Grid(), capturer, say, attention=attention, options=options)
-    grid.warmup()
-    grid.seal()
-    return grid
+    # A kernel is launched on the current device, wherever its tensors are.
+    with on_device(device):
+        if name == "reference":
+            return ReferenceExecutor(loaded, head)
+        if name == "packed":
+            limits = card_limits() if device.type == "cuda" else PACK_LIMITS
+            return packed_executor(loaded, head, limits, fp8=options.fp8, say=say)
+        assert name == "grid", name
+        capturer = CudaCapturer(device) if device.type == "cuda" else None
+        grid = GridExecutor(loaded, head, Grid(), capturer, say, attention=attention, options=options)
+        grid.warmup()
+        grid.seal()
+        return grid
 
 
 def _check_vocabulary(tokenizer: Tokenizer, loaded: LoadedModel) -> None:
@@ -167,18 +174,34 @@ def _check_vocabulary(tokenizer: Tokenizer, loaded: LoadedModel) -> None:
         )
 
 
+def _head_of(loaded: LoadedModel, labels: LabelTable) -> LabelHead:
+    head = label_head(loaded, labels.ids)
+    with on_device(torch.device(loaded.device)):
+        check_head(loaded, head, labels.ids)
+    return head
+
+
 def open_model(settings: Settings, say: Say) -> OpenModel:
-    """Find and load the model that `settings` name. Raises SetupError's subclasses; see `decider.errors`."""
-    device, options = pick_device(settings.device), _options(settings)
+    """Find and load the model that `settings` name, on one device. Raises SetupError's subclasses."""
+    return _open_on(pick_device(settings.device), settings, say)
+
+
+def _open_on(picked: Pick, settings: Settings, say: Say) -> OpenModel:
+    """On the first of the devices that were picked; whatever is chosen for it suits the others, which are like it."""
+    device, *others = picked.value.split(",")
+    options = _options(settings)
+    if others and settings.executor == "reference":
+        raise ConfigError(
+            f"the reference executor is the oracle, on one device, and device is {settings.device!r:.60}; name one"
+        )
     if settings.executor in ("auto", "grid"):
-        on_cuda = device.value.startswith("cuda")
-        check_options(options, torch.device(device.value), captures=on_cuda)
+        check_options(options, torch.device(device), captures=device.startswith("cuda"))
     elif settings.executor == "packed" and options.fp8:
-        wanted = pick_dtype(settings.executor, device.value, settings.dtype)
-        check_fp8_packs(torch.device(device.value), DTYPES[wanted.value])
+        wanted = pick_dtype(settings.executor, device, settings.dtype)
+        check_fp8_packs(torch.device(device), DTYPES[wanted.value])
     folder = resolve(settings.model, gguf_file=settings.gguf_file, cache=cache_dir(), say=say)
     refusal = None if settings.executor in ("reference", "grid") else why_no_backbone(folder)
-    chosen = choose_executor(settings.executor, device.value, options=options, refusal=refusal)
+    chosen = choose_executor(settings.executor, device, options=options, refusal=refusal)
     config = load_config(folder.path, None if settings.decider_config is None else Path(settings.decider_config))
     for warning in config.warnings:
         say(warning)
@@ -188,16 +211,16 @@ def open_model(settings: Settings, say: Say) -> OpenModel:
     labels = label_table(tokenizer)
     chat, chat_fault = find_chat_frame(tokenizer, labels, needed=layout.chat)
 
-    dtype = _pick_dtype(chosen.value, device.value, settings.dtype)
+    dtype = _pick_dtype(chosen.value, device, settings.dtype)
     attention = pick_attention(chosen.value)
-    loaded = load_module(folder, device=device.value, dtype=dtype.value, attention=attention.value)
-    _check_vocabulary(tokenizer, loaded)
-    head = label_head(loaded, labels.ids)
-    check_head(loaded, head, labels.ids)
+    with _naming(device) if others else nullcontext():
+        loaded = load_module(folder, device=device, dtype=dtype.value, attention=attention.value)
+        _check_vocabulary(tokenizer, loaded)
+        head = _head_of(loaded, labels)
     n_labels = str(len(labels.ids))
     picks = (
         Pick("model", folder.name, folder.origin),
-        device,
+        picked,
         dtype,
         layout_pick,
         Pick("labels", n_labels, "label strings that are one token; the largest Choice this model can answer"),
@@ -207,9 +230,74 @@ def open_model(settings: Settings, say: Say) -> OpenModel:
     )
 
 
+def _executors(settings: Settings, opened: OpenModel, names: tuple[str, ...], say: Say) -> dict[str, Executor]:
+    """An executor on each device of `names`, by its name; `opened` has the first one's weights.
+
+    One after the other: reading weights sets torch's default dtype, attention is pinned for the whole process while a
+    grid warms up, and giving cached memory back reaches every card, also one that captures. Side by side, little would
+    be won: launching and capturing are Python's work. The model is found, and its kernels are compiled, once.
+    """
+    if len(names) == 1:
+        return {names[0]: make_executor(settings, opened, say)}
+    made: dict[str, Executor] = {}
+    with ExitStack() as undo:
+        for name in names:
+            own_say = partial(_say_of, name, say)
+            with _naming(name):
+                own = opened if not made else _beside(opened, name.partition("#")[0], own_say)
+                made[name] = make_executor(settings, own, own_say)
+            undo.callback(made[name].close)
+        first = next(iter(made.values()))
+        if isinstance(first, GridExecutor) and names[0].startswith("cuda"):
+            warm_pinned(len(names))
+        undo.pop_all()
+    return made
+
+
+def _beside(opened: OpenModel, device: str, say: Say) -> OpenModel:
+    """`opened` with weights of its own on another `device` like it."""
+    say("loading")
+    loaded = load_module(opened.folder, device=device, dtype=opened.loaded.dtype, attention=opened.attention.value)
+    return replace(opened, loaded=loaded, head=_head_of(loaded, opened.labels))
+
+
+def _say_of(name: str, say: Say, line: str) -> None:
+    say(f"{name}: {line}")
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """What fails within says on which of several devices."""
+    try:
+        yield
+    except (SetupError, EngineError) as error:
+        raise type(error)(f"no engine on {name}: {error}") from error
+    # What torch raises of a card that is broken, busy or full.
+    except RuntimeError as error:
+        raise DeviceError(f"no engine on {name}: {first_line(error)}; leave this device out") from error
+
+
+def _picks(executors: Mapping[str, Executor], opened: OpenModel) -> tuple[Pick, ...]:
+    """What was chosen for the first executor, and for the others only what differs."""
+    picks: list[Pick] = []
+    for name, executor in executors.items():
+        report = executor.describe()
+        own = (opened.attention,) if isinstance(report, ReferenceReport) else report.picks
+        if not picks:
+            picks = [*opened.picks, replace(opened.executor, value=str(report)), *own]
+        else:
+            picks.append(Pick(f"also {name}", str(report), "an engine of its own, behind the same queue"))
+            picks += [replace(pick, name=f"{pick.name}, {name}") for pick in own if pick not in picks]
+    return tuple(picks)
+
+
 def assemble(settings: Settings, say: Say) -> Stack:
-    """Build the stack. `say` receives progress lines. Raises SetupError's subclasses; see `decider.errors`."""
-    opened = open_model(settings, say)
+    """Build the stack. `say` receives progress lines. Raises SetupError's subclasses; see `decider.errors`.
+
+    Of several devices each gets an executor; those that were made are closed where one fails, which the error names.
+    """
+    picked = pick_devices(settings.device)
+    opened = _open_on(picked, settings, say)
     config = opened.config
     key = "fp8" if settings.fp8 else DTYPE_KEYS[opened.loaded.dtype]
     if config.x_calibration and key not in config.x_calibration:
@@ -222,10 +310,7 @@ def assemble(settings: Settings, say: Say) -> Stack:
         max_positions=opened.loaded.max_positions,
         max_state_tokens=settings.max_state_tokens,
     )
-    executor = make_executor(settings, opened, say)
-    report = executor.describe()
-    chosen = (opened.attention,) if isinstance(report, ReferenceReport) else report.picks
-    picks = (*opened.picks, Pick(opened.executor.name, str(report), opened.executor.reason), *chosen)
+    executors = _executors(settings, opened, engine_names(picked.value), say)
     return Stack(
         folder=opened.folder,
         config=config,
@@ -235,6 +320,6 @@ def assemble(settings: Settings, say: Say) -> Stack:
         builder=builder,
         chat_fault=opened.chat_fault,
         executor_name=opened.executor.value,
-        executor=executor,
-        picks=picks,
+        executors=executors,
+        picks=_picks(executors, opened),
     )

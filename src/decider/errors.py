@@ -31,6 +31,18 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def sticky(error: BaseException) -> str | None:
+    """What CUDA cannot recover from within this process, if `error` or a cause of it is that."""
+    link: BaseException | None = error
+    while link is not None:
+        # By name, so that a server without torch (a fake engine) needs none.
+        names = {each.__name__ for each in type(link).__mro__}
+        if "AcceleratorError" in names or "CUDA error" in str(link):
+            return f"the device failed for good ({first_line(link)})"
+        link = link.__cause__
+    return None
+
+
 class DeciderError(Exception):
     """Base of everything this package raises on purpose. `status` is the HTTP status a server answers with."""
 

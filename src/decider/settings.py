@@ -37,7 +37,8 @@ class Settings:
     gguf_file: str | None = None
     """The name of a GGUF file inside the folder `model`."""
     device: str = "auto"
-    """`auto`, `cpu`, `cuda`, `cuda:N` or `mps`."""
+    """`auto`, `cpu`, `cuda`, `cuda:N` or `mps`; or several of one kind, an engine on each: names with commas between,
+    `cuda:all` for every card. `auto` is always one."""
     executor: str = "auto"
     """`reference`: one row after the other, exact and slow. `grid`: padded batches, on CUDA captured and sealed.
     `packed`: whole requests in one forward, for families with a native backbone. `auto` chooses one of the last two."""

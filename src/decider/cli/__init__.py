@@ -57,7 +57,9 @@ def add_model_options(
     """
     parser.add_argument("--model", help="a Hub id, a folder or a .gguf file (default: decider-mini)")
     parser.add_argument("--gguf-file", metavar="NAME", help="the GGUF file inside the folder given as --model")
-    parser.add_argument("--device", help="auto, cpu, cuda, cuda:N or mps")
+    parser.add_argument(
+        "--device", help="auto, cpu, cuda, cuda:N or mps; for an engine on each of several, cuda:0,cuda:1 or cuda:all"
+    )
     parser.add_argument("--executor", choices=executors, help=f"how rows are run (default: {executor})")
     parser.add_argument("--dtype", choices=DTYPES, help="precision of the weights (default: auto)")
     parser.add_argument(

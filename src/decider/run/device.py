@@ -13,6 +13,8 @@ import torch
 
 from decider.errors import DeviceError
 
+ALL_CARDS = "cuda:all"
+
 
 @dataclass(frozen=True, slots=True)
 class Pick:
@@ -30,14 +32,51 @@ def available_devices() -> tuple[str, ...]:
 
 
 def pick_device(wanted: str, available: tuple[str, ...] | None = None) -> Pick:
-    """`wanted` is `auto` or a device name. Raises DeviceError if this machine has no such device."""
+    """`wanted` is `auto` or a device name. Raises DeviceError if this machine has no such device, or it is several."""
+    picked = pick_devices(wanted, available)
+    if len(names := picked.value.split(",")) > 1:
+        raise DeviceError(f"device {wanted!r} is {len(names)} devices and this runs on one; name one, as {names[0]}")
+    return picked
+
+
+def pick_devices(wanted: str, available: tuple[str, ...] | None = None) -> Pick:
+    """As `pick_device`, or several devices: names with commas between, in `wanted` as in the value that is picked.
+
+    `cuda:all` stands for every card. A name that is there twice is two engines. Raises DeviceError as well for devices
+    of several kinds: a request goes to the one that is free, so they must run the same kernels.
+    """
     found = available_devices() if available is None else available
+    cards = [name for name in found if name.startswith("cuda")]
     if wanted == "auto":
-        return Pick("device", found[0], f"auto: the first of {', '.join(found)}")
-    name = "cuda:0" if wanted == "cuda" else wanted
-    if name not in found:
-        raise DeviceError(f"device {wanted!r} is not available; this machine has {', '.join(found)}")
-    return Pick("device", name, "asked for")
+        more = f"; {ALL_CARDS} is an engine on each card" if len(cards) > 1 else ""
+        return Pick("device", found[0], f"auto: the first of {', '.join(found)}{more}")
+    names: list[str] = []
+    for part in map(str.strip, wanted.split(",")):
+        own = cards if part == ALL_CARDS else ["cuda:0" if part == "cuda" else part]
+        if not own or own[0] not in found:
+            raise DeviceError(f"device {part!r} is not available; this machine has {', '.join(found)}")
+        names += own
+    kinds = {name: _kind(name) for name in names} if len(names) > 1 else {}
+    if len(set(kinds.values())) > 1:
+        listed = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
+        raise DeviceError(f"devices must be of one kind, as any of them may answer, and these are not: {listed}")
+    if len(names) > 1 and "mps" in names:
+        raise DeviceError("mps is one device, for one engine; name it once")
+    return Pick("device", ",".join(names), "asked for")
+
+
+def engine_names(devices: str) -> tuple[str, ...]:
+    """A name for the engine on each of the devices that `pick_devices` gave: its own, with #2 where it comes again."""
+    names: list[str] = []
+    for device in devices.split(","):
+        count = sum(name.partition("#")[0] == device for name in names) + 1
+        names.append(device if count == 1 else f"{device}#{count}")
+    return tuple(names)
+
+
+def _kind(device: str) -> str:
+    """Cards of one name have the same kernels; whether there is room on each, its own warm-up finds out."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else device
 
 
 def pick_dtype(executor: str, device: str, wanted: str = "auto") -> Pick:

@@ -110,3 +110,15 @@ class ReferenceReport:
     def __str__(self) -> str:
         """One line."""
         return f"reference: one row at a time, eager, {self.dtype} on {self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """One of the engines behind a model, each with weights and graphs of its own."""
+
+    name: str
+    """Its device's, with #2 and so on where several engines are on one."""
+    report: GridReport | PackedReport | ReferenceReport
+    stats: GridStats
+    fault: str | None
+    """Why its device takes no more rows, where another takes them; None while it works."""

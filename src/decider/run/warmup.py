@@ -208,11 +208,14 @@ def verify(
     return replay_ms
 
 
-def warm_pinned() -> None:
-    """Give torch's cache of pinned host memory two blocks of every size that a request may want. CUDA only."""
-    # Two at a time: a call stages its ids in one block and takes its logits in another.
+def warm_pinned(n_engines: int = 1) -> None:
+    """Give torch's cache of pinned host memory, which all engines share, blocks of every size that calls may want.
+
+    As many calls as there are engines may run at once. CUDA only.
+    """
+    # Two a call, at a time: it stages its ids in one block and takes its logits in another.
     for power in range(9, LARGEST_PINNED.bit_length()):
-        _ = [torch.empty(2**power, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+        _ = [torch.empty(2**power, dtype=torch.uint8, pin_memory=True) for _ in range(2 * n_engines)]
 
 
 def slot_difference(logits: torch.Tensor, expected: torch.Tensor) -> Difference:

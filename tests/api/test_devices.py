@@ -1,0 +1,280 @@
+"""Several devices behind one `Decider`: which names mean what, answers as of one device, faults by name.
+
+Refuses to need a card: two engines on the CPU do. Trap: the same rows in other packs differ in the last bits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fake_brain import fake_scores
+from pack_rows import row
+
+from decider import (
+    Choice,
+    ConfigError,
+    Decider,
+    DeviceError,
+    EngineError,
+    ModelError,
+    Noul,
+    Question,
+    Score,
+    assembly,
+)
+from decider.engine import Engine, Engines
+from decider.plan.shares import LEAST_TOKENS
+from decider.questions.answered import Answers
+from decider.questions.request import make_request
+from decider.run.device import engine_names, pick_device, pick_devices
+from decider.run.executor import Executor, Logits
+from decider.run.stats import GridStats, ReferenceReport
+from decider.settings import Settings
+from decider.tokens.rows import Row
+
+TinyFolder = Callable[[str], Path]
+QUESTIONS: dict[str, Question] = {
+    "team": Choice("Which team?", {"billing": "charges", "technical": None, "sales": None}),
+    "severity": Score("How severe?", ["none", "mild", "severe"]),
+    "urgent": Noul("Is it urgent?"),
+}
+STATES = [f"My card was charged twice for order {index}. " * (1 + index % 4) for index in range(60)]
+HERE = ("cuda:0", "cuda:1", "cpu")
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class AcceleratorError(RuntimeError):
+    """Named as torch's."""
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    names = {"cuda:0": "NVIDIA H200", "cuda:1": "NVIDIA H200"}
+    monkeypatch.setattr(torch.cuda, "get_device_name", names.__getitem__)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value"),
+    [
+        ("auto", "cuda:0"),
+        ("cuda", "cuda:0"),
+        ("cuda:1", "cuda:1"),
+        ("cuda:all", "cuda:0,cuda:1"),
+        ("cuda:1, cuda:0", "cuda:1,cuda:0"),
+        ("cuda,cuda:0", "cuda:0,cuda:0"),
+        ("cpu,cpu", "cpu,cpu"),
+    ],
+)
+@pytest.mark.usefixtures("cards")
+def test_names_of_devices(wanted: str, value: str) -> None:
+    assert pick_devices(wanted, HERE).value == value
+
+
+def test_auto_is_one_card_and_says_how_to_have_all() -> None:
+    assert "cuda:all" in pick_devices("auto", HERE).reason
+    assert "cuda:all" not in pick_devices("auto", ("cuda:0", "cpu")).reason
+    assert pick_devices("cuda:all", ("cuda:0", "cpu")).value == "cuda:0"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "here", "said"),
+    [
+        ("cuda:0,cuda:7", HERE, "'cuda:7' is not available"),
+        ("cuda:0,", HERE, "'' is not available"),
+        ("cuda:all", ("cpu",), "'cuda:all' is not available; this machine has cpu"),
+        ("cuda:0,cpu", HERE, r"cuda:0 \(NVIDIA H200\), cpu \(cpu\)"),
+        ("mps,mps", ("mps", "cpu"), "mps is one device"),
+    ],
+)
+@pytest.mark.usefixtures("cards")
+def test_what_is_not_there_or_of_two_kinds_is_refused(wanted: str, here: tuple[str, ...], said: str) -> None:
+    with pytest.raises(DeviceError, match=said):
+        pick_devices(wanted, here)
+
+
+def test_unlike_cards_are_refused(cards: dict[str, str]) -> None:
+    cards["cuda:1"] = "NVIDIA A10"
+    with pytest.raises(DeviceError, match=r"cuda:0 \(NVIDIA H200\), cuda:1 \(NVIDIA A10\)"):
+        pick_devices("cuda:all", HERE)
+
+
+@pytest.mark.usefixtures("cards")
+def test_who_runs_on_one_device_says_so() -> None:
+    with pytest.raises(DeviceError, match="'cuda:all' is 2 devices and this runs on one; name one, as cuda:0"):
+        pick_device("cuda:all", HERE)
+    with pytest.raises(DeviceError, match="2 devices"):
+        assembly.open_model(Settings(device="cpu,cpu"), print)
+    with pytest.raises(ConfigError, match="oracle"):
+        Decider(device="cpu,cpu", executor="reference")
+
+
+def test_engines_have_names_of_their_own() -> None:
+    assert engine_names("cuda:0") == ("cuda:0",)
+    assert engine_names("cpu,cuda:1,cpu,cpu") == ("cpu", "cuda:1", "cpu#2", "cpu#3")
+
+
+def numbers(answers: Answers) -> list[float]:
+    found: list[float] = []
+    for answer in answers.values():
+        wire = answer.to_wire()
+        probabilities = wire.get("probabilities", {"yes": wire.get("noul")})
+        assert isinstance(probabilities, dict)
+        found += probabilities.values()
+    return found
+
+
+@pytest.mark.parametrize("executor", ["packed", "grid"])
+def test_answers_are_those_of_one_device_and_the_work_is_spread(tiny_folder: TinyFolder, executor: str) -> None:
+    folder = tiny_folder("llama")
+    said: list[str] = []
+    with (
+        Decider(folder, device="cpu", executor=executor, dtype="float32") as one,
+        Decider(folder, device="cpu,cpu", executor=executor, dtype="float32", say=said.append) as two,
+    ):
+        before = two.engines
+        assert [each.name for each in before] == ["cpu", "cpu#2"]
+        assert two.describe().device == "cpu,cpu#2"
+        assert one.describe().device == "cpu"
+        # One call of one request runs whole on one engine, to the same bits.
+        assert two.ask(STATES[0], QUESTIONS).to_wire() == one.ask(STATES[0], QUESTIONS).to_wire()
+        assert sum(now.stats != was.stats for now, was in zip(two.engines, before, strict=True)) == 1
+        for ours, theirs in zip(two.ask_many(STATES, QUESTIONS), one.ask_many(STATES, QUESTIONS), strict=True):
+            np.testing.assert_allclose(numbers(ours), numbers(theirs), atol=1e-5)
+        ran = [now.stats - was.stats for now, was in zip(two.engines, before, strict=True)]
+        assert min(each.real_tokens for each in ran) > sum(each.real_tokens for each in ran) / 4
+        assert two.stats == sum((each.stats for each in two.engines), GridStats())
+        assert (two.calibration, two.dtype_key, two.name) == (one.calibration, one.dtype_key, one.name)
+        raw = [make_request(state, QUESTIONS) for state in STATES]
+        for mine, other in zip(two.raw(raw), one.raw(raw), strict=True):
+            for question in QUESTIONS:
+                np.testing.assert_allclose(mine[question].logits, other[question].logits, atol=1e-5)
+        assert "also cpu#2" in [pick.name for pick in two.picks]
+        assert "cpu#2: loading" in said
+    with pytest.raises(EngineError, match="closed"):
+        two.ask("closed", QUESTIONS)
+    with pytest.raises(EngineError, match="closed"):
+        two.ask_many(STATES, QUESTIONS)
+
+
+def test_a_device_that_fails_at_the_start_is_named_and_the_others_are_closed(
+    tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Executor] = []
+    original = assembly.make_executor
+
+    def make(settings: Settings, opened: assembly.OpenModel, say: assembly.Say) -> Executor:
+        if made:
+            raise error
+        made.append(original(settings, opened, say))
+        return made[-1]
+
+    monkeypatch.setattr(assembly, "make_executor", make)
+    for error, kind in (
+        (DeviceError("no room"), DeviceError),
+        (EngineError("cannot be captured"), EngineError),
+        (ModelError("broken"), ModelError),
+        (AcceleratorError("CUDA error: busy\nand more"), DeviceError),
+    ):
+        made.clear()
+        with pytest.raises(kind, match=f"^no engine on cpu#2: {str(error).splitlines()[0]}"):
+            Decider(tiny_folder("llama"), device="cpu,cpu", executor="packed", dtype="float32")
+        with pytest.raises(EngineError, match="closed"):
+            made[0].label_logits([row(1, 2, prefix=0)])
+
+
+class FakeExecutor:
+    """Logits that follow from a row alone; `error` is raised once it is set, and `hold` is waited for."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.error: Exception | None = None
+        self.hold: threading.Event | None = None
+        self.closed = 0
+
+    def label_logits(self, rows: Sequence[Row]) -> list[Logits]:
+        self.calls.append(len(rows))
+        if self.hold is not None:
+            assert self.hold.wait(20)
+        if self.error is not None:
+            raise self.error
+        return [np.stack(fake_scores(each, [1.0] * len(each.slots))) for each in rows]
+
+    def describe(self) -> ReferenceReport:
+        return ReferenceReport("fake", "float32")
+
+    def close(self) -> None:
+        self.closed += 1
+        if self.error is not None:
+            raise self.error
+
+
+def engines() -> tuple[Engines, FakeExecutor, FakeExecutor]:
+    one, two = FakeExecutor(), FakeExecutor()
+    return Engines({"one": Engine(one), "two": Engine(two)}), one, two
+
+
+ROWS = [row(*[index] * 64, prefix=0, n_slots=1 + index % 3) for index in range(4 * LEAST_TOKENS // 64)]
+
+
+def test_parts_come_back_in_order_with_their_own_temperatures() -> None:
+    both, one, two = engines()
+    temperatures = [[1.0 + 0.1 * (index % 7)] * len(each.slots) for index, each in enumerate(ROWS)]
+    expected = Engine(FakeExecutor()).score(ROWS, temperatures)
+    found = both.score(ROWS, temperatures)
+    assert (one.calls, two.calls) == ([64], [64])
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(np.stack(ours), np.stack(theirs))
+    with pytest.raises(ConfigError):
+        both.score(ROWS, [1.0])
+    assert len(one.calls) == len(two.calls) == 1
+    assert both.score([]) == ()
+
+
+def test_a_call_goes_to_the_engine_with_the_least_to_do() -> None:
+    both, one, two = engines()
+    one.hold = threading.Event()
+    thread = threading.Thread(target=both.score, args=(ROWS[:3],))
+    thread.start()
+    while not one.calls:
+        threading.Event().wait(0.001)
+    for _ in range(3):
+        both.score(ROWS[:1])
+    assert (one.calls, two.calls) == ([3], [1, 1, 1])
+    one.hold.set()
+    thread.join(10)
+    both.score(ROWS[:1])
+    assert one.calls == [3, 1]
+
+
+def test_a_device_that_failed_for_good_gets_no_more_calls_and_others_go_on() -> None:
+    both, one, two = engines()
+    one.error = RuntimeError("a fault of this call")
+    with pytest.raises(RuntimeError, match="this call"):
+        both.score(ROWS[:1])
+    assert both.faults == {}
+    one.error = AcceleratorError("CUDA error: an illegal memory access")
+    with pytest.raises(AcceleratorError):
+        both.score(ROWS)
+    # The other part had run to its end.
+    assert two.calls == [64]
+    assert list(both.faults) == ["one"]
+    n_before = len(one.calls)
+    assert len(both.score(ROWS)) == len(ROWS)
+    assert (two.calls[-1], len(one.calls)) == (128, n_before)
+    both.close()
+    assert (one.closed, two.closed) == (0, 1)
+
+
+def test_all_engines_are_closed_though_one_does_not_close() -> None:
+    both, one, two = engines()
+    one.error = ValueError("does not close")
+    with pytest.raises(ValueError, match="does not close"):
+        both.close()
+    assert (one.closed, two.closed) == (1, 1)
