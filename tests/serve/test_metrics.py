@@ -55,11 +55,23 @@ def test_everything_is_counted_once() -> None:
 def test_what_is_watched_is_asked_for_at_each_scrape() -> None:
     metrics = Metrics()
     numbers = {"queued_tokens": 1.0}
-    metrics.watch(Watched(lambda: numbers, lambda: {"engine_captures": 7.0}))
+    by_device = {"cuda:0": 1.0, "cuda:1": 0.0}
+    metrics.watch(
+        Watched(
+            lambda: numbers,
+            lambda: {"engine_captures": 7.0},
+            lambda: {"device_up": by_device},
+            lambda: {"device_packs": {"cuda:0": 3.0}},
+        )
+    )
     assert samples(metrics)["decider_queued_tokens", ()] == 1
     numbers["queued_tokens"] = 5.0
     assert samples(metrics)["decider_queued_tokens", ()] == 5
-    assert samples(metrics)["decider_engine_captures_total", ()] == 7
+    found = samples(metrics)
+    assert found["decider_engine_captures_total", ()] == 7
+    assert found["decider_device_up", (("device", "cuda:0"),)] == 1
+    assert found["decider_device_up", (("device", "cuda:1"),)] == 0
+    assert found["decider_device_packs_total", (("device", "cuda:0"),)] == 3
 
 
 def test_a_request_costs_microseconds() -> None:

@@ -14,9 +14,9 @@ import pytest
 from fake_brain import FakeBrain
 from stepped_brain import FakeClock, Seen, SteppedBrain, ask, is_empty, is_ready, run, scheduling, until_pack
 
-from decider.errors import EngineError
+from decider.errors import EngineError, sticky
 from decider.serve.brain import RowScores
-from decider.serve.loop import MAX_FAULTS, Running, sticky
+from decider.serve.loop import MAX_FAULTS, Running
 from decider.serve.pace import FIRST_PACK_S, FIRST_TOKEN_S, MIN_LIMIT_S, Pace
 from decider.serve.scheduler import QueueLimits, Scheduler
 from decider.serve.watchdog import Watchdog

@@ -208,6 +208,26 @@ def test_a_dead_engine_ends_the_process(tmp_path: Path) -> None:
     assert "fatal" in [event["event"] for event in server.events()]
 
 
+@pytest.mark.parametrize("all_of_them", [False, True])
+def test_a_dead_engine_beside_another_is_said_and_the_process_goes_on(tmp_path: Path, all_of_them: bool) -> None:
+    with serving_fake(tmp_path, dies_on="die now", brain={"devices": ["one", "two"]}) as server:
+        port = server.port
+        assert ask(port, "die now")[0] == 503
+        name = server.wait_for(r"WARNING: (one|two) is down", PROMPT_S)[1]
+        assert get(port, "/health/ready")[0] == 200
+        assert [ask(port)[0] for _ in range(3)] == [200] * 3
+        assert [*json.loads(get(port, "/stats")[2])["health"]["lost"]] == [name]
+        metrics = get(port, "/metrics")[2].splitlines()
+        assert f'decider_device_up{{device="{name}"}} 0.0' in metrics
+        assert "decider_ready 1.0" in metrics
+        if all_of_them:
+            assert ask(port, "die now")[0] == 503
+            assert server.process.wait(PROMPT_S) == EXIT_FATAL
+        else:
+            assert server.stop(timeout_s=PROMPT_S) == EXIT_DRAINED
+    assert [event["device"] for event in server.events() if event["event"] == "device_lost"] == [name]
+
+
 def test_a_supervisor_is_told(tmp_path: Path) -> None:
     path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as inbox:

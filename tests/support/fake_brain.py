@@ -24,7 +24,7 @@ from decider.questions.request import Request
 from decider.questions.rotate import Rotation
 from decider.questions.wire import MODEL_ALIAS
 from decider.read import log_probabilities
-from decider.serve.brain import ModelEntry, Prepared, RowScores, prepared
+from decider.serve.brain import ModelEntry, Prepared, RowScores, Score, prepared
 from decider.tokens.config import DeciderConfig
 from decider.tokens.labels import LabelTable
 from decider.tokens.layout import Layout
@@ -78,10 +78,16 @@ class FakeBrain:
     """What `score` raises for a pack, if anything."""
     hold: threading.Event | None = None
     """While it is not set, `score` does not return."""
+    devices: tuple[str, ...] = ("fake",)
+    """An engine on each."""
+    before: Callable[[str], None] | None = None
+    """Called with the device before each pack; it may wait or raise."""
     name: str = NAME
     builder: RowBuilder = field(default_factory=row_builder)
     packs: list[tuple[Row, ...]] = field(default_factory=list)
     """Every pack that was asked for, kept while `records`."""
+    ran_on: list[tuple[str, tuple[Row, ...]]] = field(default_factory=list)
+    """The same, with the device, of packs whose scores came."""
     records: bool = True
     closed: bool = False
 
@@ -105,6 +111,20 @@ class FakeBrain:
         asked = self.asked(request)
         read = partial(asked.read_rows, model=self.name)
         return prepared(asked.rows, asked.temperatures, read, shared_from_tokens=1)
+
+    @property
+    def engines(self) -> Mapping[str, Score]:
+        return {device: partial(self.score_on, device) for device in self.devices}
+
+    def score_on(
+        self, device: str, rows: Sequence[Row], temperatures: Sequence[Sequence[float]]
+    ) -> Sequence[RowScores]:
+        if self.before is not None:
+            self.before(device)
+        scores = self.score(rows, temperatures)
+        if self.records:
+            self.ran_on.append((device, tuple(rows)))
+        return scores
 
     def score(self, rows: Sequence[Row], temperatures: Sequence[Sequence[float]]) -> Sequence[RowScores]:
         if self.records:

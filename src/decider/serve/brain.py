@@ -1,7 +1,7 @@
 """What the server asks of a model: requests to rows, rows to scores, scores to answers.
 
-It refuses to know HTTP, queues and threads. Trap: `prepare` runs on many threads and `score` on one, at the same time;
-whatever both touch must not change after start-up.
+It refuses to know HTTP, queues and threads. Trap: `prepare` runs on many threads and each of `engines` on one, at the
+same time; whatever they all touch must not change after start-up.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 RowScores = tuple[Float64Array, ...]
 """Log-probabilities of one row: float64 [n_options] a slot."""
+
+
+Score = Callable[[Sequence[Row], Sequence[Sequence[float]]], Sequence[RowScores]]
+"""Rows of one pack, and a temperature a slot of each row → the scores of each. Raises EngineError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,9 @@ class Brain(Protocol):
         """Render and tokenise, on any thread. Raises InputError's subclasses, for an unknown model too."""
         ...
 
-    def score(self, rows: Sequence[Row], temperatures: Sequence[Sequence[float]]) -> Sequence[RowScores]:
-        """Run one pack, on the engine's thread alone. Raises EngineError."""
+    @property
+    def engines(self) -> Mapping[str, Score]:
+        """What runs packs, by the name of the device that it runs them on; each on a thread of its own alone."""
         ...
 
     def describe(self) -> Mapping[str, object]:
@@ -126,16 +131,21 @@ class DeciderBrain:
             shared_from_tokens=_SHARED_FROM_TOKENS[self.decider.executor_name],
         )
 
-    def score(self, rows: Sequence[Row], temperatures: Sequence[Sequence[float]]) -> Sequence[RowScores]:
+    @property
+    def engines(self) -> Mapping[str, Score]:
         """See `Brain`."""
-        return self.decider.score(rows, temperatures)
+        return {each.name: partial(self.decider.score, engine=each.name) for each in self.decider.engines}
 
     def describe(self) -> Mapping[str, object]:
-        """The executor's report and counts, and every choice with its reason."""
+        """The executor's report and counts, all devices together and each, and every choice with its reason."""
         return {
             "executor": self.decider.executor_name,
             "report": str(self.decider.describe()),
             "stats": asdict(self.decider.stats),
+            "engines": [
+                {"name": each.name, "report": str(each.report), "stats": asdict(each.stats)}
+                for each in self.decider.engines
+            ],
             "picks": [asdict(pick) for pick in self.decider.picks],
         }
 

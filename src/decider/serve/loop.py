@@ -1,4 +1,4 @@
-"""The engine's thread: pack after pack, as long as there are any, and what becomes of a pack that fails.
+"""An engine's thread: pack after pack, as long as there are any, and what becomes of a pack that fails.
 
 It refuses to know requests' callers and answers. Trap: it hands a finished pack over only after it has taken the next,
 and never waits for whoever reads it.
@@ -6,7 +6,7 @@ and never waits for whoever reads it.
 Faults: EngineError in a pack of several requests (out of memory, a logit that is not finite) is narrowed down by
 halves, so that only those fail who cause it. Any other exception fails its pack at once. After `MAX_FAULTS` failures
 in a row without a pack that worked, and at once after one that CUDA does not recover from or that would end the
-thread, the loop is over: the process has to be started anew.
+thread, the loop is over: only a new process has that device again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from decider.errors import EngineError, first_line
-from decider.serve.brain import Brain, RowScores
-from decider.serve.job import Claim, Pack
+from decider.errors import EngineError, first_line, sticky
+from decider.serve.brain import RowScores, Score
+from decider.serve.job import Claim, Job, Pack
 from decider.serve.pace import Pace
 from decider.serve.rowqueue import RowQueue
 
@@ -44,6 +45,15 @@ class Running:
     """Seconds after which it counts as stuck."""
 
 
+class Ran(NamedTuple):
+    """What a loop did since it was made."""
+
+    packs: int
+    rows: int
+    tokens: int
+    busy_s: float
+
+
 class LoopOverError(EngineError):
     """The engine cannot go on."""
 
@@ -53,7 +63,7 @@ class EngineLoop:
 
     def __init__(
         self,
-        brain: Brain,
+        score: Score,
         queue: RowQueue,
         pace: Pace,
         clock: Callable[[], float],
@@ -63,7 +73,7 @@ class EngineLoop:
         finished: Callable[[Finished], None],
         over: Callable[[str], None],
     ) -> None:
-        self._brain = brain
+        self._scores_of = score
         self._queue = queue
         self._pace = pace
         self._clock = clock
@@ -73,8 +83,12 @@ class EngineLoop:
         self._over = over
         self._faults = 0
         self._thread = threading.Thread(target=self._main, name="decider-engine", daemon=True)
+        self._is_given_up = False
+        # Set as a whole, so that any thread may read them.
         self.running: Running | None = None
-        """Set as a whole, so that any thread may read it."""
+        self.held: frozenset[Job] = frozenset()
+        """The requests with rows in packs that were taken and are not handed over."""
+        self.ran = Ran(0, 0, 0, 0.0)
 
     def start(self) -> None:
         """Run packs from now on."""
@@ -84,6 +98,10 @@ class EngineLoop:
         """Wait for the thread, which ends once its queue is stopped and its pack has run."""
         self._thread.join(timeout_s)
 
+    def give_up(self) -> None:
+        """Take no more packs. A forward that hangs may end all the same, and its scores are not handed over then."""
+        self._is_given_up = True
+
     @property
     def is_alive(self) -> bool:
         """Whether the thread runs."""
@@ -91,24 +109,40 @@ class EngineLoop:
 
     def _main(self) -> None:
         try:
-            pack = self._queue.take(wait=True)
+            pack = self._take()
             while pack is not None:
                 done = self._run(pack)
                 # The next pack was chosen while this one ran; whoever waits for this one is told while that one runs.
-                pack = self._queue.take(wait=False)
+                pack = self._take(beside=pack)
                 self._finished(done)
+                self.held = _jobs(pack)
                 if pack is None:
-                    pack = self._queue.take(wait=True)
+                    pack = self._take()
         except LoopOverError as error:
             self._over(str(error))
         except BaseException as error:  # noqa: BLE001 - a thread that ended in silence would leave callers waiting
             self._over(f"the engine's thread ended by {type(error).__name__}: {first_line(error)}")
+
+    def _take(self, *, beside: Pack | None = None) -> Pack | None:
+        """The next pack; while the one `beside` it is not handed over, without waiting for one."""
+        self._check_given_up()
+        pack = self._queue.take(wait=beside is None)
+        self.held = _jobs(beside) | _jobs(pack)
+        # Whoever gives this loop up looks at `held` after that; so the flag is read after it was set.
+        self._check_given_up()
+        return pack
+
+    def _check_given_up(self) -> None:
+        if self._is_given_up:
+            raise LoopOverError("it came back too late")
 
     def _run(self, pack: Pack) -> Finished:
         began = self._clock()
         results: list[tuple[Claim, Sequence[RowScores] | EngineError]] = []
         self._run_claims(pack.claims, results)
         run_s = self._clock() - began
+        ran = self.ran
+        self.ran = Ran(ran.packs + 1, ran.rows + pack.n_rows, ran.tokens + pack.n_tokens, ran.busy_s + run_s)
         self._packed(pack.n_rows, pack.n_tokens, run_s)
         return Finished(results, began, run_s)
 
@@ -145,10 +179,10 @@ class EngineLoop:
         rows = [row for claim in claims for row in claim.work.prepared.rows[claim.start : claim.stop]]
         temperatures = [each for claim in claims for each in claim.work.prepared.temperatures[claim.start : claim.stop]]
         n_tokens, longest = sum(claim.tokens for claim in claims), max(len(row.ids) for row in rows)
-        began, limit_s = self._clock(), self._pace.limit_s(n_tokens, longest)
+        began, limit_s = self._clock(), self._pace.limit_s(n_tokens, longest, is_first=not self.ran.packs)
         self.running = Running(len(rows), n_tokens, began, limit_s)
         try:
-            scores = self._brain.score(rows, temperatures)
+            scores = self._scores_of(rows, temperatures)
         except Exception as error:
             if (reason := sticky(error)) is not None:
                 raise LoopOverError(f"{reason}; the process has to be started anew") from error
@@ -173,13 +207,5 @@ class EngineLoop:
             ) from error
 
 
-def sticky(error: BaseException) -> str | None:
-    """What CUDA cannot recover from within this process, if `error` or a cause of it is that."""
-    link: BaseException | None = error
-    while link is not None:
-        # By name, so that a server without torch (a fake engine) needs none.
-        names = {each.__name__ for each in type(link).__mro__}
-        if "AcceleratorError" in names or "CUDA error" in str(link):
-            return f"the device failed for good ({first_line(link)})"
-        link = link.__cause__
-    return None
+def _jobs(pack: Pack | None) -> frozenset[Job]:
+    return frozenset() if pack is None else frozenset(claim.job for claim in pack.claims)

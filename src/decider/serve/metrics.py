@@ -23,10 +23,15 @@ Numbers = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is asked for at each scrape: names to numbers that stand now, and to numbers that only grow."""
+    """What is asked for at each scrape: names to numbers that stand now, and to numbers that only grow.
+
+    Those of devices have a number for each, by its name.
+    """
 
     gauges: Callable[[], Numbers]
     counters: Callable[[], Numbers]
+    device_gauges: Callable[[], Mapping[str, Numbers]]
+    device_counters: Callable[[], Mapping[str, Numbers]]
 
 
 class Metrics:
@@ -125,10 +130,23 @@ class _Watcher(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for name, value in self._watched.gauges().items():
-            yield GaugeMetricFamily(PREFIX + name, name.replace("_", " ").capitalize() + ".", value=value)
+            yield GaugeMetricFamily(PREFIX + name, _text(name), value=value)
         for name, value in self._watched.counters().items():
-            yield CounterMetricFamily(PREFIX + name, name.replace("_", " ").capitalize() + ".", value=value)
+            yield CounterMetricFamily(PREFIX + name, _text(name), value=value)
+        for kind, families in (
+            (GaugeMetricFamily, self._watched.device_gauges()),
+            (CounterMetricFamily, self._watched.device_counters()),
+        ):
+            for name, values in families.items():
+                family = kind(PREFIX + name, _text(name), labels=["device"])
+                for device, value in values.items():
+                    family.add_metric([device], value)
+                yield family
 
     def describe(self) -> Iterator[Metric]:
         # What there is to say is known at a scrape only; without this, registering would scrape.
         return iter(())
+
+
+def _text(name: str) -> str:
+    return name.replace("_", " ").capitalize() + "."

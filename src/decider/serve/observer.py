@@ -6,6 +6,7 @@ not raise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,13 +56,33 @@ class Health:
     """Whether to send requests here."""
 
     alive: bool
-    """The engine's thread runs."""
+    """An engine's thread runs."""
     ready: bool
     """It runs and moves, and new requests are taken."""
     reason: str
     """Why it is not ready; empty if it is."""
     fatal: bool
     """It will never be ready again: end the process, so that its supervisor starts a new one."""
+    lost: Mapping[str, str]
+    """Why engines are down for good, by name; while another works the server is ready all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """What one engine does, and did since the start."""
+
+    name: str
+    """Of the device."""
+    works: bool
+    reason: str
+    """Why it does not; empty if it does."""
+    running_rows: int
+    running_tokens: int
+    packs: int
+    rows: int
+    tokens: int
+    busy_s: float
+    """Seconds that its packs ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +96,7 @@ class Load:
     waiting: int
     """Requests with rows that no pack has taken."""
     running_rows: int
-    """Of the pack that runs."""
+    """Of the packs that run."""
     running_tokens: int
     admitted: int
     """Since the start, and so are the next; each admitted request is in one of the others, or in the house."""
@@ -86,3 +107,4 @@ class Load:
     """By a fault of the engine's, or of the request that tokenising found, or for want of room then."""
     refused: int
     """Not admitted."""
+    engines: tuple[EngineLoad, ...]

@@ -6,12 +6,12 @@ with something else must not keep callers away for good, so whoever finds the ho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from decider.errors import TooLargeError
 from decider.serve.job import Job
-from decider.serve.loop import EngineLoop
+from decider.serve.loop import Running
 from decider.serve.pace import Pace
 from decider.serve.rowqueue import RowQueue
 
@@ -27,7 +27,8 @@ class Patience:
 
     pace: Pace
     queue: RowQueue
-    engine: EngineLoop
+    running: Callable[[], Sequence[Running | None]]
+    """What each engine runs now."""
     clock: Callable[[], float]
 
     def allows(self, tokens: int, left_s: float, *, others_tokens: int, unread_tokens: int) -> bool:
@@ -64,8 +65,9 @@ class Patience:
         )
 
     def _running_s(self) -> float:
-        """What the pack that runs still takes."""
-        running = self.engine.running
-        if running is None:
-            return 0.0
-        return max(0.0, running.began_s + self.pace.wait_s(running.n_tokens) - self.clock())
+        """What still passes until an engine is free."""
+        free_s = [
+            0.0 if each is None else each.began_s + self.pace.engine_s(each.n_tokens) - self.clock()
+            for each in self.running()
+        ]
+        return max(0.0, min(free_s, default=0.0))

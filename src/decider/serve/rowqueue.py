@@ -28,7 +28,10 @@ MAX_MISSES = 64
 
 
 class RowQueue:
-    """Any thread may call it. `pack_tokens` is the most tokens of a pack; a longer row is a pack of its own."""
+    """Any thread may call it, and several may take packs.
+
+    `pack_tokens` is the most tokens of a pack; a longer row is a pack of its own.
+    """
 
     def __init__(self, pack_tokens: int, planned: Callable[[float], None] = lambda _plan_s: None) -> None:
         self._pack_tokens = pack_tokens
@@ -38,7 +41,7 @@ class RowQueue:
         self._claims: dict[Job, Claim] = {}
         self._claimed_tokens = 0
         self._is_planned = False
-        self._is_waited_for = False
+        self._n_waiting = 0
         self._is_stopped = False
 
     def __len__(self) -> int:
@@ -54,8 +57,7 @@ class RowQueue:
                 self._squeeze_in(job, work)
             else:
                 self._plan()
-            if self._is_waited_for:
-                self._changed.notify()
+            self._wake_one()
 
     def drop(self, job: Job) -> int:
         """Strike the rows of a request that no pack has taken; how many they were. Those of a running pack run on."""
@@ -78,9 +80,9 @@ class RowQueue:
         """The next pack, which now counts as run; None if nothing waits, and after `stop`."""
         with self._changed:
             while wait and not self._ring and not self._is_stopped:
-                self._is_waited_for = True
+                self._n_waiting += 1
                 self._changed.wait()
-                self._is_waited_for = False
+                self._n_waiting -= 1
             if not self._ring or self._is_stopped:
                 return None
             if not self._is_planned:
@@ -93,6 +95,9 @@ class RowQueue:
                     del self._ring[job]
                 else:
                     self._ring.move_to_end(job)
+            if self._ring:
+                # What is left is another engine's next pack.
+                self._wake_one()
         taken = tuple(claims.values())
         return Pack(taken, sum(claim.stop - claim.start for claim in taken), n_tokens)
 
@@ -124,6 +129,10 @@ class RowQueue:
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
+
+    def _wake_one(self) -> None:
+        if self._n_waiting:
+            self._changed.notify()
 
     def _plan(self) -> None:
         began = time.perf_counter()

@@ -1,17 +1,17 @@
-"""From a request to its answers through one engine: admitted, prepared, put into packs, read, within its deadline.
+"""From a request to its answers through one queue: admitted, prepared, put into packs, read, within its deadline.
 
 It refuses to know HTTP and models. Trap: whatever happens to a request, it is settled once, by `_settle`, on the event
 loop's thread: that takes its rows out of the queue, gives its admission back, and tells its caller, in one step.
 
-Threads: the event loop admits and settles; a few threads prepare and read what is large; one runs the engine; one looks
-whether that still moves. What they share is the queue, which has a lock, and flags that are set as a whole.
+Threads: the event loop admits and settles; a few threads prepare and read what is large; one an engine runs it; one
+more looks whether that still moves. What they share is the queue, which has a lock, and flags that are set as a whole.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar, cast
@@ -21,19 +21,19 @@ from decider.questions.answered import Answers
 from decider.questions.request import Request
 from decider.serve.admission import NOTHING, Admission, Estimate, Held, QueueLimits
 from decider.serve.brain import Brain, Prepared, RowScores
+from decider.serve.crew import Crew
 from decider.serve.job import Job, Timed, Work
-from decider.serve.loop import EngineLoop, Finished
+from decider.serve.loop import Finished
 from decider.serve.observer import SILENT, Health, Load, Observer
 from decider.serve.pace import Pace
 from decider.serve.patience import PATIENCE, Patience
 from decider.serve.rowqueue import RowQueue
 from decider.serve.small import INLINE_ROWS, is_small
-from decider.serve.watchdog import Watchdog
 
 __all__ = ["SILENT", "Health", "Load", "Observer", "QueueLimits", "Scheduler", "Timed"]
 
 STOP_S = 5.0
-"""How long `stop` waits for the pack that runs."""
+"""How long `stop` waits for the packs that run."""
 
 Result = TypeVar("Result")
 
@@ -47,7 +47,7 @@ def _post(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments
 
 
 class Scheduler:
-    """One engine for many callers. `start` it once; `answer` from one event loop; `drain`, then `stop`.
+    """One queue for many callers. `start` it once; `answer` from one event loop; `drain`, then `stop`.
 
     It closes nothing: the brain is its maker's, to be closed after `stop`.
     """
@@ -71,7 +71,7 @@ class Scheduler:
         """Of requests that are being tokenised, by estimate."""
         self._queue = RowQueue(limits.pack_tokens, observer.planned)
         self._pool = ThreadPoolExecutor(limits.prepare_threads, "decider-prepare")
-        self._engine = EngineLoop(
+        self._crew = Crew(
             brain,
             self._queue,
             self._pace,
@@ -79,24 +79,20 @@ class Scheduler:
             pack_tokens=limits.pack_tokens,
             packed=observer.packed,
             finished=self._finished,
-            over=self._over,
+            lost=self._lost,
         )
-        self._patience = Patience(self._pace, self._queue, self._engine, clock)
-        self._watchdog = Watchdog(self._engine, clock, stalled=self._stalled, moves=self._moves, over=self._over)
+        self._patience = Patience(self._pace, self._queue, lambda: self._crew.running, clock)
         self._live: set[Job] = set()
         self._emptied: asyncio.Event | None = None
         self._is_started = False
         self._is_draining = False
         self._is_stopped = False
-        self._stall: str | None = None
-        self._end: str | None = None
         self._admitted = self._answered = self._dropped = self._failed = self._refused = 0
 
     def start(self) -> None:
-        """Start the engine's thread and the watchdog."""
-        self._engine.start()
+        """Start the engines' threads, and those that watch them."""
         self._is_started = True
-        self._watchdog.start()
+        self._crew.start()
 
     async def answer(self, request: Request, *, deadline_s: float | None = None) -> Timed:
         """The answers to `request`, within `deadline_s` from now; None waits as long as it takes.
@@ -119,28 +115,30 @@ class Scheduler:
         """Whether to send requests here, at this moment."""
         reason = self._why_not_ready()
         return Health(
-            alive=self._engine.is_alive,
+            alive=self._crew.is_alive,
             ready=reason is None,
             reason=reason or "",
-            fatal=self._end is not None,
+            fatal=self._crew.end is not None,
+            lost=self._crew.ends,
         )
 
     @property
     def load(self) -> Load:
         """What is in the house, and what has been."""
-        running = self._engine.running
+        engines = self._crew.loads
         return Load(
             requests=self._admission.requests,
             rows=self._admission.rows,
             tokens=self._admission.tokens,
             waiting=len(self._queue),
-            running_rows=0 if running is None else running.n_rows,
-            running_tokens=0 if running is None else running.n_tokens,
+            running_rows=sum(each.running_rows for each in engines),
+            running_tokens=sum(each.running_tokens for each in engines),
             admitted=self._admitted,
             answered=self._answered,
             dropped=self._dropped,
             failed=self._failed,
             refused=self._refused,
+            engines=engines,
         )
 
     async def drain(self, timeout_s: float) -> bool:
@@ -158,11 +156,11 @@ class Scheduler:
     def stop(self) -> None:
         """End the threads; whoever still waits gets EngineError. A forward that hangs is left behind."""
         self._is_stopped = True
-        self._fail_all("the server was stopped", "stopped")
+        self._fail("the server was stopped", "stopped", None)
         self._queue.stop()
         if self._is_started:
-            self._watchdog.stop()
-            self._engine.join(STOP_S)
+            self._crew.stop()
+            self._crew.join(STOP_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     # The event loop's thread.
@@ -346,8 +344,10 @@ class Scheduler:
         if not self._live and self._emptied is not None:
             self._emptied.set()
 
-    def _fail_live(self, loop: asyncio.AbstractEventLoop, message: str, reason: str) -> None:
-        for job in [job for job in self._live if job.loop is loop]:
+    def _fail_live(
+        self, loop: asyncio.AbstractEventLoop, message: str, reason: str, jobs: Collection[Job] | None
+    ) -> None:
+        for job in [job for job in self._live if job.loop is loop and (jobs is None or job in jobs)]:
             self._settle(job, EngineError(message), reason)
 
     # Any thread.
@@ -356,36 +356,20 @@ class Scheduler:
         for loop in {claim.job.loop for claim, _ in finished.results}:
             _post(loop, self._deliver, loop, finished)
 
-    def _stalled(self, reason: str) -> None:
-        self._stall = reason
-        self._fail_all(f"the engine does not move: {reason}; try again", "fault")
+    def _lost(self, message: str, jobs: Collection[Job] | None) -> None:
+        self._fail(message, "fault", jobs)
 
-    def _moves(self) -> None:
-        self._stall = None
-
-    def _over(self, reason: str) -> None:
-        if self._is_stopped or self._end is not None:
-            return
-        self._end = reason
-        self._fail_all(f"the engine is down: {reason}", "fault")
-
-    def _fail_all(self, message: str, reason: str) -> None:
+    def _fail(self, message: str, reason: str, jobs: Collection[Job] | None) -> None:
+        """Of all requests in the house those among `jobs`; None: all."""
         for loop in {job.loop for job in self._live.copy()}:
-            _post(loop, self._fail_live, loop, message, reason)
+            _post(loop, self._fail_live, loop, message, reason, jobs)
 
     def _why_not_ready(self) -> str | None:
         if not self._is_started:
             return "the engine was not started"
         if self._is_stopped or self._is_draining:
             return "the server is shutting down"
-        if self._end is not None:
-            return f"the engine is down: {self._end}"
-        if self._stall is not None:
-            return self._stall
-        running = self._engine.running
-        if running is not None and self._clock() - running.began_s > running.limit_s:
-            return f"a pack of {running.n_tokens:,} tokens is over its limit of {running.limit_s:.1f} s"
-        return None if self._engine.is_alive else "the engine's thread is gone"
+        return self._crew.why_not_ready()
 
     def _overload(self, message: str) -> OverloadError:
         retry_s = self._patience.retry_s(self._admission.tokens)

@@ -176,9 +176,17 @@ class Service:
         self._say(f"serving {printable(brain.name)} on {url}")
         self._log.event("ready", url=url, model=brain.name)
         self._notifier.send(READY)
-        while not self._stop.is_set() and not scheduler.health.fatal:
-            if scheduler.health.ready:
+        known: set[str] = set()
+        while not self._stop.is_set() and not (health := scheduler.health).fatal:
+            if health.ready:
                 self._notifier.send(ALIVE)
+            for device in health.lost.keys() - known:
+                known.add(device)
+                reason = health.lost[device]
+                self._say(
+                    f"WARNING: {device} is down ({reason}); the others go on, and a new process would have it again"
+                )
+                self._log.event("device_lost", device=device, reason=reason)
             await _wait(self._stop, WATCH_S)
         self._notifier.send(STOPPING)
         if not self._stop.is_set():
@@ -200,6 +208,9 @@ class Service:
             await asyncio.wait((stopping,), timeout=FATAL_GRACE_S)
             self._leave(EXIT_DRAINED)
         await stopping
+        if scheduler.health.lost:
+            # An engine that was lost may be in a forward still, and closing would wait for that.
+            self._leave(EXIT_DRAINED)
 
     def _leave(self, status: int) -> NoReturn:
         """End the process, whatever its threads do."""

@@ -7,7 +7,7 @@ looks at values that are replaced whole.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from decider.serve.brain import Brain
@@ -24,7 +24,7 @@ class Stats:
         self._scheduler = scheduler
         self._metrics = metrics
         self._started_s = time.monotonic()
-        metrics.watch(Watched(self.gauges, self.counters))
+        metrics.watch(Watched(self.gauges, self.counters, self.device_gauges, self.device_counters))
 
     def report(self) -> dict[str, object]:
         """What `/stats` answers with: JSON values only."""
@@ -60,6 +60,30 @@ class Stats:
         assert isinstance(counts, Mapping), counts
         engine = {f"engine_{name}": float(value) for name, value in counts.items()}
         return {f"scheduler_{name}": value for name, value in ended.items()} | engine
+
+    def device_gauges(self) -> dict[str, dict[str, float]]:
+        """Whether each device works now, and what it runs."""
+        engines = self._scheduler.load.engines
+        return {
+            "device_up": {each.name: float(each.works) for each in engines},
+            "device_running_tokens": {each.name: float(each.running_tokens) for each in engines},
+        }
+
+    def device_counters(self) -> dict[str, dict[str, float]]:
+        """What each device's loop ran, and its executor's counts."""
+        engines = self._scheduler.load.engines
+        counts: dict[str, dict[str, float]] = {
+            "device_packs": {each.name: each.packs for each in engines},
+            "device_rows": {each.name: each.rows for each in engines},
+            "device_tokens": {each.name: each.tokens for each in engines},
+            "device_busy_seconds": {each.name: each.busy_s for each in engines},
+        }
+        described = self._brain.describe().get("engines", ())
+        assert isinstance(described, Sequence), described
+        for each in described:
+            for name, value in each["stats"].items():
+                counts.setdefault(f"device_engine_{name}", {})[each["name"]] = float(value)
+        return counts
 
     def _uptime_s(self) -> float:
         return time.monotonic() - self._started_s
