@@ -97,11 +97,12 @@ def main() -> None:
     real = {"decay_rate": "*fp32", "running": "*fp32", "begun": "*fp32"}
     ints = {"offsets": "*i32", "chunks": "*i32", "parents": "*i32"}
     logits = ("beta_logits", "decay_logits", "decay_bias")
-    rule = dict.fromkeys(("query", "key", "value", "read", "new", "result", *logits), X) | real | ints
+    rule = dict.fromkeys(("query", "key", "value", "read", "new", "within", "result", *logits), X) | real | ints
     inverse = {"levels": 6, "value_block": 128, "precision": "tf32"}
     compiled("delta chunk", delta_kernels._prepare_chunk, rule, heads | inverse, DELTA_CHUNK[-1])
     [launch] = DELTA_SCAN
     flow: dict[str, object] = {"ended": None, "value_block": launch.block, "begins": True, "keeps": False}
+    flow["stages"] = launch.stages
     compiled("delta scan", delta_kernels._scan_sequence, rule, {**heads, **flow}, launch)
     attended = dict.fromkeys(("query", "key", "value", "gate", "result"), X)
     tables = {"tiles": "*i32", "own_starts": "*i32"}

@@ -6,7 +6,10 @@ partly cancel, so it stays float32 until it is done; in bfloat16 its last rows w
 The rule and its chunked form are those of `ops/delta.py`, with T, w = T diag(β exp G) K and u = T diag(β) V of each
 chunk from the first kernel; the second carries the state S through a sequence:
 
-    N = u − w S;   O = diag(exp G) Q S + tril(Q Kᵀ ∘ D) N;   S ← exp(G[last]) S + (diag(exp(G[last] − G)) K)ᵀ N
+    N = u − w S;   O = diag(exp G) Q S + tril(Q Kᵀ ∘ D) N;   S ← exp(G[last]) S + Kᵀ diag(exp(G[last] − G)) N
+
+What of it needs no state, tril(Q Kᵀ ∘ D) too, is of the first kernel. So the second, in which chunks wait for each
+other, reads nothing but operands of its products, and the decay of N is rounded with N, not once more with K.
 """
 
 from __future__ import annotations
@@ -41,10 +44,10 @@ def _softplus(x, linear_from):  # type: ignore[no-untyped-def]
     return tl.where(x > linear_from, x, found + tl.maximum(x, 0.0))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["n_tokens"])  # type: ignore[untyped-decorator]
 def _prepare_chunk(  # type: ignore[no-untyped-def]
-    key, value, beta_logits, decay_logits, decay_rate, decay_bias, offsets, chunks, read, new, running,
-    beta_stride, decay_stride, linear_from,
+    query, key, value, beta_logits, decay_logits, decay_rate, decay_bias, offsets, chunks, read, new, within, running,
+    n_tokens, beta_stride, decay_stride, linear_from,
     key_heads: tl.constexpr, value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
     size: tl.constexpr, levels: tl.constexpr, key_block: tl.constexpr, value_block: tl.constexpr,
     precision: tl.constexpr,
@@ -60,7 +63,9 @@ def _prepare_chunk(  # type: ignore[no-untyped-def]
         of_keys = known[:, None] & (columns < key_dim)[None, :]
         of_values = known[:, None] & (others < value_dim)[None, :]
         key_head = head // (value_heads // key_heads)
-        k = tl.load(key + (rows[:, None] * key_heads + key_head) * key_dim + columns[None, :], mask=of_keys, other=0.0)
+        shared = (rows[:, None] * key_heads + key_head) * key_dim + columns[None, :]
+        q = tl.load(query + shared, mask=of_keys, other=0.0)
+        k = tl.load(key + shared, mask=of_keys, other=0.0)
         v = tl.load(
             value + (rows[:, None] * value_heads + head) * value_dim + others[None, :], mask=of_values, other=0.0
         )
@@ -71,8 +76,11 @@ def _prepare_chunk(  # type: ignore[no-untyped-def]
         beta = tl.load(beta_logits + rows * beta_stride + head, mask=known, other=0.0).to(tl.float32)
         beta = tl.where(known, tl.sigmoid(beta).to(dtype).to(tl.float32), 0.0)
         row, column = place[:, None], place[None, :]
-        below = tl.exp(tl.minimum(decay[:, None] - decay[None, :], 0.0)) * beta[:, None]
-        below = tl.where(row > column, below * tl.dot(k, tl.trans(k), input_precision="tf32x3"), 0.0)
+        between = tl.exp(tl.minimum(decay[:, None] - decay[None, :], 0.0))
+        seen = tl.where(row >= column, between * tl.dot(q, tl.trans(k), input_precision="tf32x3"), 0.0)
+        tl.store(within + (rows[:, None] * value_heads + head) * size + column, seen.to(dtype), mask=known[:, None])
+        below = between * beta[:, None] * tl.dot(k, tl.trans(k), input_precision="tf32x3")
+        below = tl.where(row > column, below, 0.0)
         # Blocks of 2 are inverted by a change of sign; then two blocks at a time become one: D − D B D.
         inverse = tl.where(row == column, 1.0, 0.0) - tl.where(row // 2 == column // 2, below, 0.0)
         # Unrolled, it takes the compiler three times as long.
@@ -86,15 +94,16 @@ def _prepare_chunk(  # type: ignore[no-untyped-def]
         tl.store(new + places, u.to(dtype), mask=of_values)
         places = (rows[:, None] * value_heads + head) * key_dim + columns[None, :]
         tl.store(read + places, w.to(dtype), mask=of_keys)
-        tl.store(running + rows * value_heads + head, decay, mask=known)
+        tl.store(running + head * n_tokens + start + place, decay, mask=known)
 
 
-@triton.jit(do_not_specialize=["n_sequences", "n_begun"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["n_tokens", "n_sequences", "n_begun"])  # type: ignore[untyped-decorator]
 def _scan_sequence(  # type: ignore[no-untyped-def]
-    query, key, read, new, running, offsets, parents, begun, ended, result, n_sequences, n_begun, scale,
+    query, key, read, new, within, running, offsets, parents, begun, ended, result,
+    n_tokens, n_sequences, n_begun, scale,
     key_heads: tl.constexpr, value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
     size: tl.constexpr, key_block: tl.constexpr, value_block: tl.constexpr,
-    begins: tl.constexpr, keeps: tl.constexpr,
+    begins: tl.constexpr, keeps: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
     sequence, head = tl.program_id(1) // value_heads, tl.program_id(1) % value_heads
     first, end = tl.load(offsets + sequence), tl.load(offsets + n_sequences)
@@ -113,31 +122,29 @@ def _scan_sequence(  # type: ignore[no-untyped-def]
             state += tl.where(parent < n_begun - 1, tl.load(begun + at + in_state, mask=of_state, other=0.0), 0.0)
         key_head = head // (value_heads // key_heads)
         dtype = new.dtype.element_ty
-        for start in range(first, stop, size):
+        # Named here, the stages are of all loads; else only of those that go into products as they are.
+        for start in tl.range(first, stop, size, num_stages=stages):
             known = start + place < stop
             rows = (start + place).to(tl.int64)
             of_keys = known[:, None] & (columns < key_dim)[None, :]
             of_values = known[:, None] & (others < value_dim)[None, :]
             shared = (rows[:, None] * key_heads + key_head) * key_dim + columns[None, :]
-            own = (rows[:, None] * value_heads + head) * value_dim + others[None, :]
-            q = tl.load(query + shared, mask=of_keys, other=0.0)
+            heads = rows[:, None] * value_heads + head
+            own = heads * value_dim + others[None, :]
+            w = tl.load(read + heads * key_dim + columns[None, :], mask=of_keys, other=0.0)
+            u = tl.load(new + own, mask=of_values, other=0.0)
             k = tl.load(key + shared, mask=of_keys, other=0.0)
-            w = tl.load(
-                read + (rows[:, None] * value_heads + head) * key_dim + columns[None, :], mask=of_keys, other=0.0
-            )
-            u = tl.load(new + own, mask=of_values, other=0.0).to(tl.float32)
-            decay = tl.load(running + rows * value_heads + head, mask=known, other=0.0)
-            whole = tl.load(running + (tl.minimum(start + size, stop) - 1).to(tl.int64) * value_heads + head)
+            q = tl.load(query + shared, mask=of_keys, other=0.0)
+            seen = tl.load(within + heads * size + place[None, :], mask=known[:, None], other=0.0)
+            decay = tl.load(running + head * n_tokens + start + place, mask=known, other=0.0)
+            whole = tl.load(running + head * n_tokens + tl.minimum(start + size, stop) - 1)
             before = state.to(dtype)
-            corrected = (u - tl.dot(w, before, input_precision="tf32x3")).to(dtype)
-            within = tl.dot(q, tl.trans(k), input_precision="tf32x3")
-            within *= tl.exp(tl.minimum(decay[:, None] - decay[None, :], 0.0))
-            within = tl.where(place[:, None] >= place[None, :], within, 0.0).to(dtype)
+            corrected = u.to(tl.float32) - tl.dot(w, before, input_precision="tf32x3")
+            left = (corrected * tl.exp(tl.minimum(whole - decay, 0.0))[:, None]).to(dtype)
+            state = state * tl.exp(whole) + tl.dot(tl.trans(k), left, input_precision="tf32x3")
             found = tl.dot(q, before, input_precision="tf32x3") * tl.exp(decay)[:, None]
-            found += tl.dot(within, corrected, input_precision="tf32x3")
+            found += tl.dot(seen, corrected.to(dtype), input_precision="tf32x3")
             tl.store(result + own, (found * scale).to(dtype), mask=of_values)
-            k = (k.to(tl.float32) * tl.exp(tl.minimum(whole - decay, 0.0))[:, None]).to(dtype)
-            state = state * tl.exp(whole) + tl.dot(tl.trans(k), corrected, input_precision="tf32x3")
         if keeps:
             at = (sequence.to(tl.int64) * value_heads + head) * (key_dim * value_dim)
             tl.store(ended + at + in_state, state, mask=of_state)
@@ -168,7 +175,8 @@ def delta_rule_in_two_passes(
     key_heads, key_dim = key.shape[1:]
     read = torch.empty(n_tokens, value_heads, key_dim, dtype=value.dtype, device=value.device)
     new, result = torch.empty_like(value), torch.empty_like(value)
-    running = torch.empty(n_tokens, value_heads, dtype=torch.float32, device=value.device)
+    within = torch.empty(n_tokens, value_heads, CHUNK_TOKENS, dtype=value.dtype, device=value.device)
+    running = torch.empty(value_heads, n_tokens, dtype=torch.float32, device=value.device)
     sizes = {"key_heads": key_heads, "value_heads": value_heads, "key_dim": key_dim, "value_dim": value_dim}
     sizes |= {"size": CHUNK_TOKENS, "key_block": max(16, triton.next_power_of_2(key_dim))}
     value_block = max(16, triton.next_power_of_2(value_dim))
@@ -180,6 +188,7 @@ def delta_rule_in_two_passes(
     for over in (first, rest) if tables.is_tree else (rest,):
         n_sequences = over.offsets.shape[0] - 1
         _prepare_chunk[(over.chunks.shape[0], value_heads)](
+            query,
             key,
             value,
             gates.beta,
@@ -190,7 +199,9 @@ def delta_rule_in_two_passes(
             over.chunks,
             read,
             new,
+            within,
             running,
+            n_tokens,
             gates.beta.stride(0),
             gates.decay.stride(0),
             LINEAR_FROM,
@@ -211,12 +222,14 @@ def delta_rule_in_two_passes(
             key,
             read,
             new,
+            within,
             running,
             over.offsets,
             over.parents,
             states,
             ended,
             result,
+            n_tokens,
             n_sequences,
             0 if states is None else states.shape[0],
             key_dim**-0.5,
@@ -224,6 +237,7 @@ def delta_rule_in_two_passes(
             value_block=block,
             begins=over.parents is not None,
             keeps=over.keeps,
+            stages=scan.stages,
             num_warps=scan.warps,
             num_stages=scan.stages,
         )

@@ -38,7 +38,7 @@ SEQUENCES = 32
 """Programs of the scan along the sequences of a pack, each of which takes one after the other. Tables have room for
 hundreds that there mostly are not, and few programs run at once, as each asks for much shared memory: those without a
 sequence would stand in a queue."""
-DELTA_SCAN = (Launch("delta, sequences", None, warps=4, block=32, stages=2),)
+DELTA_SCAN = (Launch("delta, sequences", None, warps=4, block=32),)
 """Value features a program, which goes through a sequence: the fewer, the more programs for a single sequence."""
 
 
