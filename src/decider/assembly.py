@@ -16,6 +16,7 @@ from typing import cast
 import torch
 
 from decider.backbone.load import folder_spec, load_hf_config
+from decider.backbone.spec import DecoderSpec
 from decider.errors import ConfigError, DeviceError, EngineError, ModelError, SetupError, first_line
 from decider.model.cache import cache_dir
 from decider.model.head import LabelHead, check_head, label_head
@@ -31,6 +32,7 @@ from decider.run.forward import on_device
 from decider.run.graphs import CudaCapturer
 from decider.run.grid import GridExecutor
 from decider.run.options import GridOptions
+from decider.run.pack_forward import why_not_static
 from decider.run.pack_fp8 import check_fp8_packs
 from decider.run.packed import packed_executor
 from decider.run.reference import ReferenceExecutor
@@ -121,14 +123,19 @@ def make_executor(settings: Settings, opened: OpenModel, say: Say) -> Executor:
     )
 
 
-def why_no_backbone(folder: ModelFolder) -> str | None:
-    """Why no native backbone has the model in `folder`; None if one has. Raises ModelError for a damaged config."""
+def spec_or_refusal(folder: ModelFolder) -> tuple[str | None, DecoderSpec | None]:
+    """Why no native backbone has the model in `folder`, or else its decoder. Raises ModelError for a damaged config."""
     config = load_hf_config(folder)
     try:
-        folder_spec(folder, config)
+        return None, folder_spec(folder, config)
     except ModelError as error:
-        return str(error)
-    return None
+        return str(error), None
+
+
+def _why_not_captured(spec: DecoderSpec, device: torch.device, dtype: torch.dtype, options: GridOptions) -> str | None:
+    if options.fp8 and dtype is not torch.bfloat16:
+        return f"in fp8 they are of bfloat16, not {str(dtype).removeprefix('torch.')}"
+    return why_not_static(spec, device, dtype)
 
 
 def _pick_dtype(executor: str, device: str, wanted: str) -> Pick:
@@ -194,14 +201,18 @@ def _open_on(picked: Pick, settings: Settings, say: Say) -> OpenModel:
         raise ConfigError(
             f"the reference executor is the oracle, on one device, and device is {settings.device!r:.60}; name one"
         )
+    packs_dtype = DTYPES[pick_dtype("packed", device, settings.dtype).value]
     if settings.executor in ("auto", "grid"):
         check_options(options, torch.device(device), captures=device.startswith("cuda"))
     elif settings.executor == "packed" and options.fp8:
-        wanted = pick_dtype(settings.executor, device, settings.dtype)
-        check_fp8_packs(torch.device(device), DTYPES[wanted.value])
+        check_fp8_packs(torch.device(device), packs_dtype)
     folder = resolve(settings.model, gguf_file=settings.gguf_file, cache=cache_dir(), say=say)
-    refusal = None if settings.executor in ("reference", "grid") else why_no_backbone(folder)
-    chosen = choose_executor(settings.executor, device, options=options, refusal=refusal)
+    refusal = not_captured = None
+    if settings.executor not in ("reference", "grid"):
+        refusal, spec = spec_or_refusal(folder)
+        if spec is not None and device.startswith("cuda"):
+            not_captured = _why_not_captured(spec, torch.device(device), packs_dtype, options)
+    chosen = choose_executor(settings.executor, device, options=options, refusal=refusal, not_captured=not_captured)
     config = load_config(folder.path, None if settings.decider_config is None else Path(settings.decider_config))
     for warning in config.warnings:
         say(warning)

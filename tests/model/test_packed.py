@@ -226,9 +226,11 @@ def test_a_head_beside_a_tied_embedding_gets_the_grid(tiny_folder: TinyFolder, t
     [
         ("auto", "cpu", GridOptions(), None, "packed", "nothing is padded"),
         ("auto", "cpu", GridOptions(), "unknown family", "grid", "unknown family"),
-        ("auto", "cuda:0", GridOptions(), None, "grid", "captured"),
+        ("auto", "cuda:0", GridOptions(), None, "packed", "captured packs"),
+        ("auto", "cuda:0", GridOptions(), "unknown family", "grid", "unknown family"),
         ("auto", "mps", GridOptions(), None, "grid", "Metal"),
-        ("auto", "cuda:0", GridOptions(fp8=True), None, "grid", "fp8"),
+        ("auto", "cuda:0", GridOptions(fp8=True), None, "packed", "captured packs"),
+        ("auto", "cuda:0", GridOptions(compile=True), None, "grid", "compile"),
         ("packed", "cuda:0", GridOptions(), None, "packed", "asked for"),
         ("packed", "cuda:0", GridOptions(fp8=True), None, "packed", "asked for"),
         ("grid", "cpu", GridOptions(), None, "grid", "asked for"),
@@ -238,9 +240,19 @@ def test_a_head_beside_a_tied_embedding_gets_the_grid(tiny_folder: TinyFolder, t
 def test_the_choice_and_its_reason(
     wanted: str, device: str, options: GridOptions, refusal: str | None, value: str, words: str
 ) -> None:
-    pick = choose_executor(wanted, device, options=options, refusal=refusal)
+    pick = choose_executor(wanted, device, options=options, refusal=refusal, not_captured=None)
     assert pick.value == value
     assert words in pick.reason
+
+
+def test_packs_without_graphs_are_not_taken_by_themselves() -> None:
+    """A card with too little shared memory would run them eagerly, slower than the grid's graphs."""
+    reason = "kernels want 120,000 bytes of shared memory a block, and this card has 101,376"
+    pick = choose_executor("auto", "cuda:0", options=GridOptions(), refusal=None, not_captured=reason)
+    assert pick.value == "grid"
+    assert reason in pick.reason
+    asked = choose_executor("packed", "cuda:0", options=GridOptions(), refusal=None, not_captured=reason)
+    assert asked.value == "packed"
 
 
 @pytest.mark.parametrize(
@@ -253,7 +265,7 @@ def test_the_choice_and_its_reason(
 )
 def test_options_that_an_executor_has_not_are_refused(wanted: str, option: str, known: str) -> None:
     with pytest.raises(ConfigError, match=f"{option} is an option of the {known}, not of {wanted}"):
-        choose_executor(wanted, "cuda:0", options=GridOptions(**{option: True}), refusal=None)
+        choose_executor(wanted, "cuda:0", options=GridOptions(**{option: True}), refusal=None, not_captured=None)
 
 
 def test_the_dtype_of_a_cpu_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from decider.backbone.decoder import Backbone
+from decider.backbone.spec import DecoderSpec
 from decider.model.head import LabelHead
 from decider.ops.fused_ops import fused_ops, why_not_fused
 from decider.ops.tree import Tree, tree_of
@@ -37,16 +38,13 @@ def for_shape(backbone: Backbone, capacity: Capacity) -> Backbone:
     return backbone.for_rows(capacity.shape.n_tokens, capacity.n_slots)
 
 
-def why_not_static(backbone: Backbone) -> str | None:
-    """Why no forward of `backbone` reads static tables, in a few words; None if `static_forward` can make one."""
-    spec = backbone.spec
-    return why_not_fused(
-        backbone.device, backbone.dtype, head_dim=spec.attention.head_dim, has_delta=spec.delta is not None
-    )
+def why_not_static(spec: DecoderSpec, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why no forward of such a decoder reads static tables, in a few words; None if `static_forward` can make one."""
+    return why_not_fused(device, dtype, head_dim=spec.attention.head_dim, has_delta=spec.delta is not None)
 
 
 def static_forward(backbone: Backbone, head: LabelHead) -> PackForward:
-    """The forward that is captured: kernels that read the tables. `why_not_static` must be None."""
+    """The forward that is captured: kernels that read the tables. `why_not_static` must be None of it."""
     fused = replace(backbone, ops=fused_ops())
     return lambda tables: head(for_shape(fused, tables.capacity).hidden_at_slots(tables.ids, tables))
 

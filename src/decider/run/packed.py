@@ -308,7 +308,7 @@ def packed_executor(
     backbone, pick = _backbone(loaded, prepack=prepack)
     picks, capturer = [pick], None
     if backbone.device.type == "cuda" and limits.ladder:
-        refusal = why_not_static(backbone)
+        refusal = why_not_static(backbone.spec, backbone.device, backbone.dtype)
         if refusal is None:
             capturer = CudaCapturer(backbone.device)
         else:
