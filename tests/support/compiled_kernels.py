@@ -99,11 +99,11 @@ def main() -> None:
     logits = ("beta_logits", "decay_logits", "decay_bias")
     rule = dict.fromkeys(("query", "key", "value", "read", "new", "within", "result", *logits), X) | real | ints
     inverse = {"levels": 6, "value_block": 128, "precision": "tf32"}
-    compiled("delta chunk", delta_kernels._prepare_chunk, rule, heads | inverse, DELTA_CHUNK[-1])
-    [launch] = DELTA_SCAN
-    flow: dict[str, object] = {"ended": None, "value_block": launch.block, "begins": True, "keeps": False}
-    flow["stages"] = launch.stages
-    compiled("delta scan", delta_kernels._scan_sequence, rule, {**heads, **flow}, launch)
+    for launch in DELTA_CHUNK:
+        compiled(launch.name, delta_kernels._prepare_chunk, rule, heads | inverse, launch)
+    for launch in DELTA_SCAN:
+        flow: dict[str, object] = {"ended": None, "value_block": launch.block, "begins": True, "keeps": False}
+        compiled(launch.name, delta_kernels._scan_sequence, rule, {**heads, **flow, "stages": launch.stages}, launch)
     attended = dict.fromkeys(("query", "key", "value", "gate", "result"), X)
     tables = {"tiles": "*i32", "own_starts": "*i32"}
     for dim in (64, 128, 256):

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from decider.ops.launches import DELTA_CHUNK, DELTA_SCAN, shared_bytes
+
 SUPPORT = Path(__file__).parents[2] / "support"
 SOURCE = Path(__file__).parents[3] / "src"
 pytestmark = pytest.mark.long
@@ -58,21 +60,15 @@ def test_interpreted_kernels_are_their_plain_forms() -> None:
 def test_kernels_compile_for_a_hopper_card() -> None:
     """At the sizes that are measured. A spill costs as much as all that a kernel saves."""
     said = run(str(SUPPORT / "compiled_kernels.py"), TRITON_INTERPRET="0")
+    delta = {launch.name for launch in (*DELTA_CHUNK, *DELTA_SCAN)}
     lines = dict(line.split(": ") for line in said.splitlines())
     assert set(lines) == {
-        *(
-            "norm",
-            "quantising norm",
-            "gated norm",
-            "head norm",
-            "swiglu",
-            "convolution",
-            "delta chunk",
-            "delta scan",
-        ),
+        *("norm", "quantising norm", "gated norm", "head norm", "swiglu", "convolution"),
+        *delta,
         *(f"attention of {dim}" for dim in (64, 128, 256)),
     }
     for name, found in lines.items():
         shared, spilled = map(int, found.split())
         assert spilled == 0, name
-        assert shared <= 227 << 10, name
+        # A card with less has no kernels.
+        assert shared <= (shared_bytes(64, has_delta=True) if name in delta else 227 << 10), name
