@@ -153,7 +153,7 @@ def iter_packs(rows: Sequence[Row], limits: PackLimits, cost: PackCost | None = 
             parts += _cut_group(rows, group, limits)
     # By tokens, spans and slots; the order of rows decides only between parts that take the same room.
     parts.sort(key=itemgetter(0, 1, 2), reverse=True)
-    price = None if cost is None else _price(limits, cost)
+    price = None if cost is None or len(parts) < 2 else _price(limits, cost)
     for filled in _fill(parts, limits):
         if not _fits(filled[0], limits):
             yield make_pack(rows, [filled[0].group], n_tokens=None, oversize=True)

@@ -13,7 +13,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -123,7 +123,7 @@ class PackedExecutor:
         `say` gets lines of progress. Without a capturer it does nothing. A second call starts again. Raises EngineError
         after the seal, and what `warm_up` raises.
         """
-        with self._lock, self._on_stream():
+        with self._lock, self._on_stream(), on_device(self._device):
             backbone = self._open()
             if self._report.sealed:
                 raise EngineError("the engine is sealed; nothing is captured any more, so make a new one")
@@ -170,10 +170,9 @@ class PackedExecutor:
             raise EngineError("this engine is closed; make a new one")
         return self._backbone
 
-    @contextmanager
-    def _on_stream(self) -> Iterator[None]:
-        with on_device(self._device), nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            yield
+    def _on_stream(self) -> AbstractContextManager[object]:
+        """Its device is then the current one too."""
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     @torch.inference_mode()
     def label_logits(self, rows: Sequence[Row]) -> list[Logits]:
@@ -187,7 +186,7 @@ class PackedExecutor:
                     found = by_row(logits, job.rows, rows)
                     results.update(found)
                     # Siblings kept apart from the start take a product for each, up to 1.15 times the forward.
-                    if len(job.rows) > 1 and self._spreads(job.pack):
+                    if len(job.rows) > 1 and self._spreads(job.pack) and not np.isfinite(logits).all():
                         spoilt += [index for index, one in found.items() if not np.isfinite(one).all()]
             with closing(self._run(self._alone(rows, index) for index in spoilt)) as done:
                 for job, logits in done:
@@ -280,7 +279,7 @@ class PackedExecutor:
             flight.graphs.land(flight.lane)
 
     def _eager(self, pack: Pack) -> Logits:
-        with self._lock:
+        with self._lock, on_device(self._device):
             logits: Logits = self._head(states_at_slots(self._open(), pack)).cpu().numpy()
             self._stats += _count(pack, None)
         return logits

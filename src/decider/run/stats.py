@@ -6,7 +6,9 @@ so the padded share is 1 − real_tokens / padded_tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from operator import add, attrgetter, sub
 
 from decider.plan.buckets import Shape
 from decider.plan.tables import PackShape
@@ -40,10 +42,13 @@ class GridStats:
     """Tensors of a cache under a name that is not known, forked because they hold a batch of 1; counted once a fork."""
 
     def __add__(self, other: GridStats) -> GridStats:
-        return GridStats(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+        return GridStats(*map(add, _counts(self), _counts(other)))
 
     def __sub__(self, other: GridStats) -> GridStats:
-        return GridStats(*(getattr(self, field.name) - getattr(other, field.name) for field in fields(self)))
+        return GridStats(*map(sub, _counts(self), _counts(other)))
+
+
+_counts: Callable[[GridStats], tuple[int, ...]] = attrgetter(*(field.name for field in fields(GridStats)))
 
 
 @dataclass(frozen=True, slots=True)
