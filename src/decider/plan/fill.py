@@ -6,151 +6,89 @@ before. Every element of every table is written each time, surplus ones too.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
-from decider.plan.pack import PADDING_ID, Pack
+from decider.plan.pack import NOWHERE, PADDING_ID, Pack, SmallTable, Span, span_tables, write_look_back
 from decider.plan.tables import CHUNK_TOKENS, PADDING_TOKENS, TILE_TOKENS, StaticTables, n_states
 
-SmallTable = NDArray[np.int32]
 HostTables = StaticTables[SmallTable]
 
-
-class _Spans(NamedTuple):
-    """Spans of the tables, real and padding, int32 [used] each."""
-
-    starts: SmallTable
-    lengths: SmallTable
-    parents: SmallTable
-    """−1 without."""
+# A tile is (first, behind the last, first key, first and behind the last token of the trunk).
+_LESS_WORK = np.array((0, -1, 1, 1, -1), np.int32)
 
 
 def fill(tables: HostTables, pack: Pack) -> None:
     """Write `pack`, which the tables' capacity holds. Its own padding is left out: the tables are padded anew."""
     assert tables.capacity.holds(pack), (tables.capacity, pack.n_real_tokens, pack.n_real_spans, len(pack.slots))
-    spans = _spans(pack, tables.n_tokens)
-    n_real = pack.n_real_tokens
-    n_padding = tables.n_tokens - n_real
+    n_tokens, n_real, n_slots = tables.n_tokens, pack.n_real_tokens, len(pack.slots)
+    padding = [Span(at, min(PADDING_TOKENS, n_tokens - at), None) for at in range(n_real, n_tokens, PADDING_TOKENS)]
+    spans = [*pack.spans[: pack.n_real_spans], *padding]
+    n_used = len(spans)
+    columns = span_tables(spans)
     tables.ids[:n_real] = pack.ids[:n_real]
     tables.ids[n_real:] = PADDING_ID
+    tables.slots[:n_slots] = pack.slots
+    tables.slots[n_slots:] = 0
+    own_start = columns.starts.repeat(columns.lengths)
+    tables.own_start[:] = own_start
     tables.positions[:n_real] = pack.positions[:n_real]
-    tables.positions[n_real:] = np.arange(n_padding) % PADDING_TOKENS
-    tables.slots[: len(pack.slots)] = pack.slots
-    tables.slots[len(pack.slots) :] = 0
-    tables.own_start[:] = np.repeat(spans.starts, spans.lengths)
-    n_used = len(spans.starts)
-    tables.offsets[:n_used] = spans.starts
-    tables.offsets[n_used:] = tables.n_tokens
-    trunk_starts = np.where(spans.parents < 0, 0, spans.starts[spans.parents])
-    trunk_stops = np.where(spans.parents < 0, 0, (spans.starts + spans.lengths)[spans.parents])
+    tables.positions[n_real:] = np.arange(n_real, n_tokens) - own_start[n_real:]
+    tables.offsets[:n_used] = columns.starts
+    tables.offsets[n_used:] = n_tokens
     if tables.is_tree:
-        tables.trunk_start[:] = np.repeat(trunk_starts, spans.lengths)
-        tables.trunk_stop[:] = np.repeat(trunk_stops, spans.lengths)
-        tables.parents[:n_used] = spans.parents
+        tables.trunk_start[:] = columns.trunk_starts.repeat(columns.lengths)
+        tables.trunk_stop[:] = columns.trunk_stops.repeat(columns.lengths)
+        tables.parents[:n_used] = [-1 if parent is None else parent for _, _, parent in spans]
         tables.parents[n_used:] = -1
-    _fill_look_back(tables.look_back, spans, trunk_starts, trunk_stops)
-    _fill_tiles(tables.tiles, tables.own_start, spans, trunk_starts, trunk_stops, pack)
+    _fill_tiles(tables.tiles, own_start, spans, pack.n_real_spans)
     if len(tables.rest_offsets):
+        write_look_back(tables.look_back, columns)
         _fill_passes(tables, spans, n_states(pack))
 
 
-def _spans(pack: Pack, n_tokens: int) -> _Spans:
-    real = pack.spans[: pack.n_real_spans]
-    starts = np.array([span.start for span in real], np.int32)
-    parents = np.array([-1 if span.parent is None else span.parent for span in real], np.int32)
-    starts = np.concatenate((starts, np.arange(pack.n_real_tokens, n_tokens, PADDING_TOKENS, dtype=np.int32)))
-    parents = np.concatenate((parents, np.full(len(starts) - len(parents), -1, np.int32)))
-    return _Spans(starts, np.diff(starts, append=np.int32(n_tokens)), parents)
-
-
-def _fill_look_back(table: SmallTable, spans: _Spans, trunk_starts: SmallTable, trunk_stops: SmallTable) -> None:
-    """As `Pack.look_back`: only the first tokens of a span look back beyond it."""
-    n_taps = table.shape[1]
-    tokens = np.arange(len(table), dtype=np.int32)
-    for column in range(n_taps):
-        np.subtract(tokens, column + 1, out=table[:, column])
-    for nth in range(n_taps):
-        longer = np.flatnonzero(spans.lengths > nth)
-        # A distance beyond the span's start, counted from the trunk's end; without a trunk, both of its ends are 0.
-        outside = trunk_stops[longer, None] - np.arange(1, n_taps - nth + 1, dtype=np.int32)
-        outside[outside < trunk_starts[longer, None]] = -1
-        table[spans.starts[longer] + nth, nth:] = outside
-
-
-def _fill_tiles(
-    table: SmallTable,
-    own_start: SmallTable,
-    spans: _Spans,
-    trunk_starts: SmallTable,
-    trunk_stops: SmallTable,
-    pack: Pack,
-) -> None:
+def _fill_tiles(table: SmallTable, own_start: SmallTable, spans: Sequence[Span], n_real: int) -> None:
     # Runs of neighbours that see the same trunk: trunks, the branches of each of them, padding.
-    n_real, n_trunks = pack.n_real_spans, pack.n_trunks
-    branches = spans.parents[n_trunks:n_real]
-    turns = n_trunks + np.flatnonzero(np.diff(branches, prepend=np.int32(-1)))
-    heads = np.array([0, *turns, *range(n_real, min(n_real + 1, len(spans.starts)))])
-    firsts = spans.starts[heads]
-    counts = -(-np.diff(firsts, append=np.int32(len(own_start))) // TILE_TOKENS)
-    run = np.repeat(np.arange(len(heads)), counts)
-    number = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
-    start = firsts[run] + TILE_TOKENS * number
-    stop = np.minimum(start + TILE_TOKENS, np.append(firsts[1:], len(own_start))[run])
-    trunk_start, trunk_stop = trunk_starts[heads][run], trunk_stops[heads][run]
-    first_key = own_start[start]
-    rows = np.stack((start, stop, first_key, trunk_start, trunk_stop), axis=1)
+    heads = [next(run) for _, run in groupby(spans[:n_real], key=itemgetter(2))]
+    heads += spans[n_real : n_real + 1]
+    trunks = [NOWHERE if head.parent is None else spans[head.parent] for head in heads]
+    stops = [*(head.start for head in heads[1:]), len(own_start)]
+    pieces = [range(head.start, stop, TILE_TOKENS) for head, stop in zip(heads, stops, strict=True)]
+    ends = [(stop, trunk.start, trunk.start + trunk.length) for stop, trunk in zip(stops, trunks, strict=True)]
+    start = np.array([*chain.from_iterable(pieces)], np.int32)
+    rows = np.empty((len(start), 5), np.int32)
+    rows[:, 0] = start
+    rows[:, 2] = own_start[start]
+    rows[:, (1, 3, 4)] = np.array(ends, np.int32).repeat([*map(len, pieces)], axis=0)
+    np.minimum(rows[:, 1], start + TILE_TOKENS, out=rows[:, 1])
     # The longest work first, so that none of it is left when all else is done.
-    order = np.argsort(-(stop - first_key + trunk_stop - trunk_start), kind="stable")
+    order = (rows @ _LESS_WORK).argsort(kind="stable")
     table[: len(rows)] = rows[order]
     table[len(rows) :] = 0
 
 
-def _fill_passes(tables: HostTables, spans: _Spans, n_first: int) -> None:
+def _fill_passes(tables: HostTables, spans: Sequence[Span], n_first: int) -> None:
+    first, rest = spans[:n_first], spans[n_first:]
     if tables.is_tree:
-        stop = int(spans.starts[n_first]) if n_first < len(spans.starts) else tables.n_tokens
-        _fill_pass(
-            tables.first_offsets,
-            tables.first_chunks,
-            tables.first_chunk_offsets,
-            spans.starts[:n_first],
-            spans.lengths[:n_first],
-            stop,
-        )
-        rest = spans.parents[n_first:]
+        _fill_pass(tables.first_offsets, tables.first_chunks, first, rest[0].start if rest else tables.n_tokens)
         # The first pass has a sequence more than it may have trunks.
         empty = len(tables.first_offsets) - 2
-        tables.rest_parents[: len(rest)] = np.where(rest < 0, empty, rest)
+        tables.rest_parents[: len(rest)] = [empty if parent is None else parent for _, _, parent in rest]
         tables.rest_parents[len(rest) :] = empty
-    _fill_pass(
-        tables.rest_offsets,
-        tables.rest_chunks,
-        tables.rest_chunk_offsets,
-        spans.starts[n_first:],
-        spans.lengths[n_first:],
-        tables.n_tokens,
-    )
+    _fill_pass(tables.rest_offsets, tables.rest_chunks, rest, tables.n_tokens)
 
 
-def _fill_pass(
-    offsets: SmallTable,
-    chunks: SmallTable,
-    chunk_offsets: SmallTable,
-    starts: SmallTable,
-    lengths: SmallTable,
-    stop: int,
-) -> None:
-    """Sequences of these `starts` and `lengths`, then empty ones at `stop`."""
-    n = len(starts)
-    offsets[:n] = starts
+def _fill_pass(offsets: SmallTable, chunks: SmallTable, spans: Sequence[Span], stop: int) -> None:
+    """Sequences of `spans`, then empty ones at `stop`."""
+    n = len(spans)
+    offsets[:n] = [start for start, _, _ in spans]
     offsets[n:] = stop
-    counts = -(-lengths // CHUNK_TOKENS)
-    chunk_offsets[0] = 0
-    np.cumsum(counts, out=chunk_offsets[1 : n + 1])
-    n_chunks = chunk_offsets[n]
-    chunk_offsets[n + 1 :] = n_chunks
+    counts = [-(-length // CHUNK_TOKENS) for _, length, _ in spans]
+    n_chunks = sum(counts)
     assert n_chunks <= len(chunks), (n_chunks, len(chunks))
-    chunks[:n_chunks, 0] = np.repeat(np.arange(n), counts)
-    chunks[:n_chunks, 1] = np.arange(n_chunks) - np.repeat(chunk_offsets[:n], counts)
+    chunks[:n_chunks, 0] = np.arange(n).repeat(counts)
+    chunks[:n_chunks, 1] = [chunk for count in counts for chunk in range(count)]
     chunks[n_chunks:] = (len(offsets) - 2, 0)

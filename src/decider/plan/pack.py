@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from decider.tokens.rows import ID_BYTES, Row
 
 Table = NDArray[np.int64]
+SmallTable = NDArray[np.int32]
 
 PADDING_ID = 0
 """Any id of the vocabulary will do: padding is a sequence of its own, which nothing reads."""
@@ -35,6 +36,9 @@ class Span(NamedTuple):
     """Tokens, at least 1."""
     parent: int | None
     """A branch's trunk, as an index of the pack's spans; None for a trunk and for padding."""
+
+
+NOWHERE = Span(0, 0, None)
 
 
 class Group(NamedTuple):
@@ -90,24 +94,49 @@ class Pack:
 
         A branch goes back into its trunk's tail.
         """
-        starts = np.array([span.start for span in self.spans])
-        lengths = np.array([span.length for span in self.spans])
-        # -1 stands for no trunk; what it reads, those of the last span, is never used.
-        trunks = np.array([-1 if span.parent is None else span.parent for span in self.spans])
-        n_before = np.where(trunks < 0, 0, lengths[trunks])
-        ends_before = starts[trunks] + lengths[trunks]
-
-        back = np.arange(1, n_taps + 1)
-        table = np.arange(self.n_tokens, dtype=np.int64)[:, None] - back
-        # Only the first tokens of a span, [spans, n_taps], look back beyond it.
-        nth = np.arange(n_taps)
-        heads = starts[:, None] + nth
-        beyond = back - nth[:, None]
-        outside = np.where(beyond <= n_before[:, None, None], ends_before[:, None, None] - beyond, -1)
-        looked = np.where(beyond > 0, outside, heads[:, :, None] - back)
-        inside = nth < lengths[:, None]
-        table[heads[inside]] = looked[inside]
+        table = np.empty((self.n_tokens, n_taps), np.int64)
+        write_look_back(table, span_tables(self.spans))
         return read_only(table)
+
+
+class SpanTables(NamedTuple):
+    """Spans as int32 [spans] each."""
+
+    starts: SmallTable
+    lengths: SmallTable
+    trunk_starts: SmallTable
+    """The first token of each span's trunk; 0 without."""
+    trunk_stops: SmallTable
+    """Behind the last token of each span's trunk; 0 without."""
+
+
+def span_tables(spans: Sequence[Span]) -> SpanTables:
+    """Of `spans`, among which are the trunks of all its branches."""
+    trunks = [NOWHERE if parent is None else spans[parent] for _, _, parent in spans]
+    columns = (
+        [start for start, _, _ in spans],
+        [length for _, length, _ in spans],
+        [start for start, _, _ in trunks],
+        [start + length for start, length, _ in trunks],
+    )
+    return SpanTables(*np.array(columns, np.int32))
+
+
+def write_look_back(table: NDArray[np.signedinteger], spans: SpanTables) -> None:
+    """Write `Pack.look_back` into `table` [N, n_taps], contiguous, the tokens of which are those of `spans`."""
+    n_tokens, n_taps = table.shape
+    tokens = np.arange(n_tokens, dtype=np.int32)
+    for place in range(n_taps):
+        np.subtract(tokens, place + 1, out=table[:, place])
+    # The nth token of a span, from 0, looks back beyond it in the column `nth` and in those behind.
+    pairs = [(nth, column) for nth in range(n_taps) for column in range(nth, n_taps)]
+    nth, column = np.array(pairs, np.int32).reshape(-1, 2).T
+    # Counted from the trunk's end; without a trunk, both of its ends are 0.
+    outside = spans.trunk_stops[:, None] - (column - nth + 1)
+    outside[outside < spans.trunk_starts[:, None]] = -1
+    inside = nth < spans.lengths[:, None]
+    places = n_taps * spans.starts[:, None] + (n_taps * nth + column)
+    table.reshape(-1)[places[inside]] = outside[inside]
 
 
 def make_pack(rows: Sequence[Row], groups: Sequence[Group], *, n_tokens: int | None, oversize: bool = False) -> Pack:

@@ -78,7 +78,9 @@ def capacity_of(shape: PackShape) -> Capacity:
 
 def n_states(pack: Pack) -> int:
     """Trunks up to the last that has branches: those whose final states are kept."""
-    return 1 + max((span.parent for span in pack.spans[pack.n_trunks :] if span.parent is not None), default=-1)
+    # Branches lie in the order of their trunks.
+    last = pack.spans[pack.n_real_spans - 1].parent
+    return 0 if last is None else last + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +93,7 @@ class StaticTables(Generic[Array]):
 
     For the gated delta rule spans are two passes, each a table of sequences for kernels of variable lengths: *first*,
     the trunks up to the last one with branches, whose final states are kept (not in a flat shape, where it has no
-    sequence), then the *rest*. Chunks lie in the order of their sequences, so a chunk's index is
-    `chunk offset of its sequence + its number`. Without linear attention (`n_taps` = 1) these tables have no elements.
+    sequence), then the *rest*. Without linear attention (`n_taps` = 1) these tables have no elements.
     """
 
     capacity: Capacity
@@ -124,14 +125,10 @@ class StaticTables(Generic[Array]):
     """[states + 2] where each sequence of the first pass starts; the last sequence, and surplus ones, are empty."""
     first_chunks: Array
     """[chunks, 2] (sequence, chunk of it) in the order of the sequences; surplus is chunk 0 of the last, empty one."""
-    first_chunk_offsets: Array
-    """[states + 2] how many chunks lie before each sequence's, and how many there are."""
     rest_offsets: Array
     """[S + 1] as `first_offsets`, of the rest: it starts where the first pass ends, and its last sequence is empty."""
     rest_chunks: Array
     """[chunks, 2]"""
-    rest_chunk_offsets: Array
-    """[S + 1]"""
     rest_parents: Array
     """[S] the sequence of the first pass whose final state each begins with; its last one, the state of which is
     empty, for those that begin with nothing. Tree only, else [0]."""
@@ -170,10 +167,8 @@ def table_shapes(capacity: Capacity, n_taps: int) -> dict[str, tuple[int, ...]]:
         "parents": (tree * spans,),
         "first_offsets": (both * (states + 2),),
         "first_chunks": (both * chunk_capacity(tokens, states), 2),
-        "first_chunk_offsets": (both * (states + 2),),
         "rest_offsets": (linear * (spans + 1),),
         "rest_chunks": (linear * (capacity.n_sequences + -(-tokens // CHUNK_TOKENS) + 1), 2),
-        "rest_chunk_offsets": (linear * (spans + 1),),
         "rest_parents": (both * spans,),
     }
 

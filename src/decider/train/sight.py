@@ -9,14 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from decider.plan.pack import Pack
+from decider.plan.pack import Pack, SmallTable, span_tables
 
 BLOCK = 128
 """Tokens of a block's side; a pack has a whole number of them."""
-
-SmallTable = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,11 +35,7 @@ class Sight:
 def sight_of(pack: Pack) -> Sight:
     """The sight of `pack`, whose padded tokens are a whole number of blocks."""
     assert pack.n_tokens % BLOCK == 0, pack.n_tokens
-    starts = np.array([span.start for span in pack.spans], np.int32)
-    lengths = np.array([span.length for span in pack.spans], np.int32)
-    trunks = [None if span.parent is None else pack.spans[span.parent] for span in pack.spans]
-    firsts = np.array([0 if trunk is None else trunk.start for trunk in trunks], np.int32)
-    stops = np.array([0 if trunk is None else trunk.start + trunk.length for trunk in trunks], np.int32)
+    starts, lengths, firsts, stops = span_tables(pack.spans)
     own_start = np.repeat(starts, lengths)
     own_start[pack.n_real_tokens :] = np.arange(pack.n_real_tokens, pack.n_tokens)
     real = slice(pack.n_real_spans)

@@ -117,12 +117,12 @@ def _check_tiles(tables: HostTables, seen: list[set[int]]) -> None:
 
 
 def _check_passes(tables: HostTables, spans: list[tuple[int, int, int]], n_first: int) -> None:
-    rest = read_pass(tables.rest_offsets, tables.rest_chunks, tables.rest_chunk_offsets)
+    rest = read_pass(tables.rest_offsets, tables.rest_chunks)
     if not tables.is_tree:
         assert len(tables.first_offsets) == len(tables.rest_parents) == 0
         assert rest == [(a, b) for a, b, _ in spans]
         return
-    first = read_pass(tables.first_offsets, tables.first_chunks, tables.first_chunk_offsets)
+    first = read_pass(tables.first_offsets, tables.first_chunks)
     assert first + rest == [(a, b) for a, b, _ in spans]
     assert len(first) == n_first
     empty = len(tables.first_offsets) - 2
@@ -133,7 +133,6 @@ def _check_passes(tables: HostTables, spans: list[tuple[int, int, int]], n_first
 def read_pass(
     offsets: np.ndarray[tuple[int], np.dtype[np.int32]],
     chunks: np.ndarray[tuple[int, int], np.dtype[np.int32]],
-    before: np.ndarray[tuple[int], np.dtype[np.int32]],
 ) -> list[tuple[int, int]]:
     """The sequences that are not empty, of which all chunks are listed; the others are nowhere behind the last."""
     edges = offsets.tolist()
@@ -143,9 +142,6 @@ def read_pass(
     assert edges[-1] == edges[-2]
     listed = [(n, chunk) for n, (a, b) in enumerate(found) for chunk in range(-(-(b - a) // CHUNK_TOKENS))]
     assert chunks.tolist() == [list(pair) for pair in listed] + [[len(sequences) - 1, 0]] * (len(chunks) - len(listed))
-    for n, _ in enumerate(sequences):
-        assert before[n] == sum(sequence < n for sequence, _ in listed)
-    assert before[-1] == len(listed)
     return found
 
 
