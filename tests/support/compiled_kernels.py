@@ -108,7 +108,7 @@ def main() -> None:
     tables = {"tiles": "*i32", "own_starts": "*i32"}
     for dim in (64, 128, 256):
         launch = attention_launch(dim, 2)
-        kept = {"shared": 2, "gated": True, "has_trunks": True, "dim": dim, "dim_block": dim, "tile_rows": 64}
+        kept = {"shared": 2, "gated": dim > 128, "has_trunks": True, "dim": dim, "dim_block": dim, "tile_rows": 64}
         constants = {**kept, "keys_block": launch.block}
         compiled(f"attention of {dim}", attention_kernel._attend_tile, attended | tables, constants, launch)
 
