@@ -119,7 +119,8 @@ def test_the_folder_serves_what_the_trainer_measured(
     items = read_labelled(data / "heldout.jsonl")
     held = held_out(items, Kitchen(items, base.reading, OFF, 0, 1, limits_of(recipe), base.spec.taps))
     ours = held.distributions(lambda tables: model.logits(weights, tables).detach())
-    assert held.evaluate(lambda tables: model.logits(weights, tables).detach()) == outcome.best.tasks
+    step = outcome.best.step
+    assert held.evaluate(step, lambda tables: model.logits(weights, tables).detach()) == outcome.best
 
     with Decider(out, device="cpu", dtype="float32", executor="packed", say=lambda _: None) as decider:
         assert decider.name == "decider-t"
@@ -248,7 +249,7 @@ def test_a_run_ends_when_the_held_out_no_longer_gain_and_keeps_the_best(
     assert outcome.stopped_early
     assert outcome.best is not None
     held = [entry["held_out"] for entry in outcome.history if "held_out" in entry]
-    assert outcome.best.nll == min(entry["nll"] for entry in held[1:])
+    assert outcome.best.calibrated_nll == min(entry["calibrated_nll"] for entry in held[1:])
     assert outcome.best.step < outcome.step
     exported = load_file(tmp_path / "out" / "model.safetensors")
     best = checkpoint.load_best(tmp_path / "out", outcome.best.step)

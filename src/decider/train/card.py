@@ -65,7 +65,10 @@ def _results(outcome: Outcome, trained: set[str]) -> Iterator[str]:
     if best is None:
         yield from ("Nothing was held out, so nothing was measured.", "")
         return
-    yield f"After step {best.step:,} of {outcome.step:,}, the one of the lowest NLL. Figures: before → after training."
+    yield (
+        f"After step {best.step:,} of {outcome.step:,}, the one of the lowest NLL at its best temperature "
+        f"({best.calibrated_nll:.3f} at {best.temperature:.2f}). Figures, at temperature 1: before → after training."
+    )
     yield ""
     yield "| task | decisions | chance | accuracy | NLL | ECE | |"
     yield "|---|---|---|---|---|---|---|"

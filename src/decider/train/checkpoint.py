@@ -21,7 +21,7 @@ from decider.errors import ConfigError, first_line
 
 FOLDER = "checkpoint"
 STATE = "state.safetensors"
-_FORMAT = "decider-train-1"
+_FORMAT = "decider-train-2"
 _TRAINED, _OPTIMIZER = "trained/", "optimizer/"
 
 

@@ -50,7 +50,9 @@ def write_curves(path: Path, history: Sequence[Mapping[str, Any]]) -> None:
             losses.plot(at[width - 1 :], smooth, color="#2b6cb0", linewidth=1.4, label="training loss")
         if held:
             at = np.array([entry["step"] for entry in held])
-            losses.plot(at, [entry["nll"] for entry in held], "o-", color="#c2571a", markersize=3, label="held-out NLL")
+            nll, calibrated = ([entry[key] for entry in held] for key in ("nll", "calibrated_nll"))
+            losses.plot(at, nll, "o--", color="#e0a37c", markersize=3, label="held-out NLL")
+            losses.plot(at, calibrated, "o-", color="#c2571a", markersize=3, label="held-out NLL, calibrated")
             for name in held[0]["tasks"]:
                 figures.plot(at, [entry["tasks"][name]["accuracy"] for entry in held], color="#c9d1d9", linewidth=0.8)
             figures.plot(at, [entry["accuracy"] for entry in held], "o-", color="#2b6cb0", markersize=3)

@@ -1,7 +1,8 @@
 """When a run has learned what it can: the best evaluation so far, and how many there were since.
 
-It refuses to know models and data. Trap: NLL, and no accuracy. A model that grows surer of its errors loses NLL long
-before it loses accuracy, and probabilities are what is served.
+It refuses to know models and data. Trap: NLL, and no accuracy: probabilities are what is served. But they are served
+after a calibration. A model that grows surer of everything loses NLL while it still learns, and a temperature mends
+that; so the NLL that counts is the one at the temperature that suits it best.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ class Evaluation:
 
     step: int
     tasks: Mapping[str, TaskFigures]
+    temperature: float
+    """The one at which the mean of the tasks' NLL is least."""
+    calibrated_nll: float
+    """That least mean."""
 
     @property
     def nll(self) -> float:
-        """The mean of the tasks' means: no task decides by its size."""
+        """The mean of the tasks' means at temperature 1: no task decides by its size."""
         return fmean(task.nll for task in self.tasks.values())
 
     @property
@@ -49,17 +54,19 @@ class Evaluation:
             name: {"n": own.n, "nll": own.nll, "accuracy": own.accuracy, "chance": own.chance, "ece": own.ece}
             for name, own in self.tasks.items()
         }
-        return {"step": self.step, "nll": self.nll, "accuracy": self.accuracy, "tasks": tasks}
+        fitted = {"temperature": self.temperature, "calibrated_nll": self.calibrated_nll}
+        return {"step": self.step, "nll": self.nll, "accuracy": self.accuracy, **fitted, "tasks": tasks}
 
 
 def evaluation_of(entry: Mapping[str, Any]) -> Evaluation:
     """What `Evaluation.to_json` wrote."""
-    return Evaluation(entry["step"], {name: TaskFigures(**own) for name, own in entry["tasks"].items()})
+    tasks = {name: TaskFigures(**own) for name, own in entry["tasks"].items()}
+    return Evaluation(entry["step"], tasks, entry["temperature"], entry["calibrated_nll"])
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Early stopping. `patience` evaluations without a lower NLL end the run."""
+    """Early stopping. `patience` evaluations without a lower NLL (calibrated) end the run."""
 
     patience: int
     best_nll: float = float("inf")

@@ -6,13 +6,14 @@ measured is what would be served.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decider.calibrate.newton import minimise
 from decider.decisions import Float64Array, IntArray
 from decider.errors import InputError
 from decider.evaluate import bins, metrics
@@ -20,13 +21,15 @@ from decider.evaluate.labelled import LabelledItem
 from decider.plan.packs import plan_packs
 from decider.read import log_probabilities, normalise_levels
 from decider.tokens.rows import Row
-from decider.train.early import TaskFigures
+from decider.train.early import Evaluation, TaskFigures
 from decider.train.examples import YES
 from decider.train.feed import Kitchen
 from decider.train.tables import PackTables, tables_of
 
 Forward = Callable[[PackTables], Tensor]
 """A pack → [slots, labels], without gradients."""
+MOST_TEMPERATURE = 20.0
+"""And the least is one over it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +51,15 @@ class HeldOut:
     decisions: tuple[_Decision, ...]
     n_refused: int
 
-    def evaluate(self, forward: Forward) -> Mapping[str, TaskFigures]:
+    def evaluate(self, step: int, forward: Forward) -> Evaluation:
         """Figures by task, in the order of the tasks' first items."""
         distributions = self.distributions(forward)
         figures = {}
         for task in dict.fromkeys(decision.task for decision in self.decisions):
             mine = [index for index, decision in enumerate(self.decisions) if decision.task == task]
             figures[task] = _figures([self.decisions[i] for i in mine], [distributions[i] for i in mine])
-        return figures
+        weights = np.array([1 / (len(figures) * figures[decision.task].n) for decision in self.decisions])
+        return Evaluation(step, figures, *_calibrated(self.decisions, distributions, weights))
 
     @torch.no_grad()
     def _logits(self, forward: Forward) -> dict[int, Float64Array]:
@@ -104,9 +108,36 @@ def held_out(items: Sequence[LabelledItem], kitchen: Kitchen) -> HeldOut:
     return HeldOut(packs, tuple(rows), tuple(decisions), n_refused)
 
 
-def _figures(decisions: Sequence[_Decision], distributions: Sequence[Float64Array]) -> TaskFigures:
+def _side_by_side(distributions: Sequence[Float64Array]) -> Float64Array:
     widest = max(map(len, distributions))
-    probabilities = np.array([np.pad(each, (0, widest - len(each))) for each in distributions])
+    return np.array([np.pad(each, (0, widest - len(each))) for each in distributions])
+
+
+def _calibrated(
+    decisions: Sequence[_Decision], distributions: Sequence[Float64Array], weights: Float64Array
+) -> tuple[float, float]:
+    """The temperature of the least weighted mean NLL, and that NLL; convex in 1/T (Guo et al., 2017)."""
+    if not all(np.isfinite(each).all() for each in distributions):
+        return 1.0, float("nan")
+    logs = np.log(np.maximum(_side_by_side(distributions), np.finfo(np.float64).tiny))
+    rows, gold = np.arange(len(decisions)), [decision.gold for decision in decisions]
+
+    def evaluate(beta: Float64Array) -> tuple[float, Float64Array, Float64Array]:
+        scaled = beta * logs
+        found = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+        found /= found.sum(axis=1, keepdims=True)
+        mean = (found * logs).sum(axis=1)
+        bend = (found * logs * logs).sum(axis=1) - mean * mean
+        nll = -np.log(np.maximum(found[rows, gold], np.finfo(np.float64).tiny))
+        slope = weights @ (mean - logs[rows, gold])
+        return float(weights @ nll), np.array([slope]), np.array([[weights @ bend]])
+
+    beta = minimise(evaluate, np.ones(1), np.array([1 / MOST_TEMPERATURE]), np.array([MOST_TEMPERATURE]))
+    return float(1 / beta[0]), evaluate(beta)[0]
+
+
+def _figures(decisions: Sequence[_Decision], distributions: Sequence[Float64Array]) -> TaskFigures:
+    probabilities = _side_by_side(distributions)
     gold: IntArray = np.array([decision.gold for decision in decisions], np.int64)
     correct = metrics.correct_of(probabilities, gold)
     confidence = metrics.confidence_of(probabilities)

@@ -195,16 +195,16 @@ class Run:
         trainee = self._model.trainee
         with torch.no_grad():
             weights = trainee.weights()
-            tasks = self._held.evaluate(lambda tables: self._model.logits(weights, tables))
-        found = Evaluation(self._step, tasks)
+            found = self._held.evaluate(self._step, lambda tables: self._model.logits(weights, tables))
         self._history.append({"step": self._step, "held_out": found.to_json()})
         if best:
-            self._watch = self._watch.after(found.nll, self._step)
+            self._watch = self._watch.after(found.calibrated_nll, self._step)
             if self._watch.best_step == self._step:
                 checkpoints.save_best(self._out, self._step, trainee.trained)
         self._say(
-            f"step {self._step:,}: held-out NLL {found.nll:.4f}, accuracy {found.accuracy:.3f} "
-            f"(means of {len(tasks)} {'task' if len(tasks) == 1 else 'tasks'})"
+            f"step {self._step:,}: held-out NLL {found.nll:.4f}, {found.calibrated_nll:.4f} at temperature "
+            f"{found.temperature:.2f}, accuracy {found.accuracy:.3f} "
+            f"(means of {len(found.tasks)} {'task' if len(found.tasks) == 1 else 'tasks'})"
         )
 
     def _tell(self, progress: float) -> None:
@@ -212,7 +212,7 @@ class Run:
         rate = self._told_tokens / max(1e-9, now - self._told_at)
         recent = [entry["loss"] for entry in self._history[-50:] if "loss" in entry]
         loss = sum(recent) / max(1, len(recent))
-        held = [entry["held_out"]["nll"] for entry in self._history if "held_out" in entry]
+        held = [entry["held_out"]["calibrated_nll"] for entry in self._history if "held_out" in entry]
         said = f", held-out NLL {held[-1]:.4f}" if held else ""
         left = self._elapsed_s * (1 - progress) / max(progress, 1e-9)
         self._say(

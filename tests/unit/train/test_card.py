@@ -96,8 +96,9 @@ def test_base_and_limits(tmp_path: Path) -> None:
         "reviews": TaskFigures(n=100, nll=0.2, accuracy=0.94, chance=0.5, ece=0.02),
         "exams": TaskFigures(n=100, nll=1.4, accuracy=0.27, chance=0.25, ece=0.04),
     }
-    said = card(tmp_path, ["reviews", "exams"], manifest(), Evaluation(5, figures))
+    said = card(tmp_path, ["reviews", "exams"], manifest(), Evaluation(5, figures, 1.4, 0.7))
     assert f"`{FACTS['base_sha256']}`" in said
+    assert "(0.700 at 1.40)" in said
     limits = said[said.index("## Limits") : said.index("## Training\n")]
     assert "exams" in limits
     assert "reviews" not in limits

@@ -78,7 +78,8 @@ def test_a_run_is_over_when_nothing_got_better() -> None:
 
 
 def test_tasks_count_alike_whatever_their_size() -> None:
-    found = Evaluation(3, {"a": TaskFigures(1000, 0.2, 0.9, 0.5, 0.1), "b": TaskFigures(1, 1.0, 0.5, 0.5, 0.1)})
+    tasks = {"a": TaskFigures(1000, 0.2, 0.9, 0.5, 0.1), "b": TaskFigures(1, 1.0, 0.5, 0.5, 0.1)}
+    found = Evaluation(3, tasks, temperature=1.5, calibrated_nll=0.5)
     assert found.nll == pytest.approx(0.6)
     assert found.accuracy == pytest.approx(0.7)
     assert evaluation_of(found.to_json()) == found
