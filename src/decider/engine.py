@@ -103,7 +103,10 @@ class Engines:
             return self._score(self._least_busy(rows), rows, spread)
         # Each has its engine before the first one runs, which may be done before the next one has begun.
         placed = [(self._least_busy(own), own, temperatures) for own, temperatures in cut]
-        futures = [self._pool.submit(self._score, *each) for each in placed]
+        with self._lock:
+            if self._pool is None:
+                raise EngineError("this engine was closed meanwhile; make a new one")
+            futures = [self._pool.submit(self._score, *each) for each in placed]
         wait(futures)
         return tuple(scores for future in futures for scores in future.result())
 
@@ -116,9 +119,10 @@ class Engines:
     def close(self) -> None:
         """Close every engine but those whose device failed, which gives nothing back. Raises what the first one raised
         that did not close, when all are through."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
         errors = []
         for name, engine in self._engines.items():
             if name in self._faults:

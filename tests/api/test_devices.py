@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +29,14 @@ from decider import (
     assembly,
 )
 from decider.engine import Engine, Engines
-from decider.plan.shares import LEAST_TOKENS
+from decider.model.head import LabelHead
+from decider.model.load import LoadedModel
+from decider.plan.shares import LEAST_TOKENS, even_parts
 from decider.questions.answered import Answers
 from decider.questions.request import make_request
 from decider.run.device import engine_names, pick_device, pick_devices
 from decider.run.executor import Executor, Logits
+from decider.run.grid import GridExecutor
 from decider.run.stats import GridStats, ReferenceReport
 from decider.settings import Settings
 from decider.tokens.rows import Row
@@ -189,6 +193,45 @@ def test_a_device_that_fails_at_the_start_is_named_and_the_others_are_closed(
             made[0].label_logits([row(1, 2, prefix=0)])
 
 
+def test_the_first_device_is_named_where_there_are_others(
+    tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object, **__: object) -> None:
+        raise ModelError("no room")
+
+    monkeypatch.setattr(assembly, "load_module", load)
+    for device, said in (("cpu,cpu", "^no engine on cpu: no room"), ("cpu", "^no room")):
+        with pytest.raises(ModelError, match=said):
+            Decider(tiny_folder("llama"), device=device, dtype="float32")
+
+
+def test_each_engine_has_labels_of_its_own_weights(tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[LoadedModel, LabelHead]] = []
+    original = assembly.make_executor
+
+    def make(settings: Settings, opened: assembly.OpenModel, say: assembly.Say) -> Executor:
+        made.append((opened.loaded, opened.head))
+        return original(settings, opened, say)
+
+    monkeypatch.setattr(assembly, "make_executor", make)
+    with Decider(tiny_folder("llama"), device="cpu,cpu", dtype="float32"):
+        (one, head), (two, other) = made
+    assert one.module is not two.module
+    assert head is not other
+
+
+def test_pinned_memory_is_warmed_for_all_engines_on_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    warmed: list[int] = []
+    monkeypatch.setattr(assembly, "warm_pinned", warmed.append)
+    monkeypatch.setattr(assembly, "make_executor", lambda *_: object.__new__(GridExecutor))
+    monkeypatch.setattr(assembly, "_beside", lambda opened, *_: opened)
+    opened: Any = None
+    for names in (("cuda:0",), ("cpu", "cpu#2"), ("cuda:0", "cuda:1", "cuda:0#2")):
+        assert [*assembly._executors(Settings(), opened, names, print)] == [*names]
+    # One engine has warmed up its own.
+    assert warmed == [3]
+
+
 class FakeExecutor:
     """Logits that follow from a row alone; `error` is raised once it is set, and `hold` is waited for."""
 
@@ -231,6 +274,10 @@ def test_parts_come_back_in_order_with_their_own_temperatures() -> None:
     assert (one.calls, two.calls) == ([64], [64])
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(np.stack(ours), np.stack(theirs))
+    # A call that is not cut has its temperatures, too.
+    for ours, theirs in zip(both.score(ROWS[:5], temperatures[:5]), expected, strict=False):
+        np.testing.assert_array_equal(np.stack(ours), np.stack(theirs))
+    one.calls, two.calls = [64], [64]
     with pytest.raises(ConfigError):
         both.score(ROWS, [1.0])
     assert len(one.calls) == len(two.calls) == 1
@@ -249,8 +296,52 @@ def test_a_call_goes_to_the_engine_with_the_least_to_do() -> None:
     assert (one.calls, two.calls) == ([3], [1, 1, 1])
     one.hold.set()
     thread.join(10)
+    # What has run is no work any more.
     both.score(ROWS[:1])
-    assert one.calls == [3, 1]
+    both.score(ROWS[:1])
+    assert one.calls == [3, 1, 1]
+
+
+def test_rows_that_were_sent_to_an_engine_by_its_name_are_work_of_it() -> None:
+    both, one, two = engines()
+    one.hold = threading.Event()
+    thread = threading.Thread(target=both.score_on, args=("one", ROWS[:3]))
+    thread.start()
+    while not one.calls:
+        threading.Event().wait(0.001)
+    both.score(ROWS[:1])
+    both.score_on("two", ROWS[:2])
+    one.hold.set()
+    thread.join(10)
+    assert (one.calls, two.calls) == ([3], [1, 2])
+
+
+def test_closing_waits_for_the_parts_that_run_and_refuses_those_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    both, one, two = engines()
+    one.hold = threading.Event()
+    asking = threading.Thread(target=both.score, args=(ROWS,))
+    asking.start()
+    while not (one.calls and two.calls):
+        threading.Event().wait(0.001)
+    closing = threading.Thread(target=both.close)
+    closing.start()
+    closing.join(0.1)
+    assert (one.closed, two.closed) == (0, 0)
+    one.hold.set()
+    closing.join(10)
+    asking.join(10)
+    assert (one.closed, two.closed) == (1, 1)
+
+    later, one, two = engines()
+
+    def even_parts_of_a_closed_one(rows: Sequence[Row], n_parts: int) -> list[range]:
+        later.close()
+        return even_parts(rows, n_parts)
+
+    monkeypatch.setattr("decider.engine.even_parts", even_parts_of_a_closed_one)
+    with pytest.raises(EngineError, match="closed meanwhile"):
+        later.score(ROWS)
+    assert (one.calls, two.calls) == ([], [])
 
 
 def test_a_device_that_failed_for_good_gets_no_more_calls_and_others_go_on() -> None:

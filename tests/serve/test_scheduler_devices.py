@@ -77,6 +77,7 @@ def test_answers_are_those_of_one_engine_and_both_work() -> None:
         brain = FakeBrain(devices=TWO, delay_s=0.002)
         requests = [ask(f"state {index} " * (1 + index % 7), 1 + index % 5) for index in range(150)]
         async with scheduling(brain, PACKS) as scheduler:
+            stats = Stats(brain, scheduler, Metrics())
             timed = await asyncio.gather(*(scheduler.answer(request, deadline_s=25) for request in requests))
             assert is_empty(scheduler)
             load = scheduler.load
@@ -87,6 +88,7 @@ def test_answers_are_those_of_one_engine_and_both_work() -> None:
         ran = Counter(row.id_bytes for _, rows in brain.ran_on for row in rows)
         assert ran == Counter(row.id_bytes for request in requests for row in brain.prepare(request).rows)
         assert {each.name: each.packs for each in load.engines} == shares
+        assert stats.device_counters()["device_packs"] == stats.device_counters()["device_engine_forwards"] == shares
         assert sum(each.rows for each in load.engines) == sum(ran.values())
         assert all(each.works and each.busy_s > 0 for each in load.engines)
 
@@ -172,10 +174,11 @@ def test_a_request_of_a_hung_device_fails_and_its_scores_that_come_late_are_nobo
                 n_before = len(brain.ran_on)
                 gate.open("two")
                 await until(lambda: len(brain.ran_on) > n_before)
-                # It came back, too late: it takes nothing more.
+                # It came back, too late: it takes nothing more, and its end is told as it was.
                 for _ in range(5):
                     assert (await scheduler.answer(ask("on"))).n_rows == 1
                 assert {device for device, _ in brain.ran_on[n_before + 1 :]} == {"one"}
+                assert "over its limit" in scheduler.health.lost["two"]
                 assert is_empty(scheduler)
 
     run(test())
@@ -233,10 +236,14 @@ def test_stop_tells_whoever_waits_and_ends_every_thread() -> None:
                 stopping = asyncio.create_task(asyncio.to_thread(scheduler.stop))
                 outcomes = await asyncio.gather(*tasks, return_exceptions=True)
                 assert all(isinstance(each, EngineError) and "stopped" in str(each) for each in outcomes)
+                await until(lambda: scheduler._crew._is_stopped)
+                gate.error = dict.fromkeys(TWO, AcceleratorError("CUDA error: unspecified launch failure"))
                 gate.open()
                 await stopping
                 assert not scheduler.health.alive
+                # How engines end from now on is no news.
                 assert not scheduler.health.fatal
+                assert not scheduler.health.lost
 
     run(test())
 

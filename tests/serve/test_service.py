@@ -22,7 +22,8 @@ import pytest
 from server_process import ServerProcess, serving_fake
 
 from decider.serve.connections import OTHER_FILES, enough_files
-from decider.serve.service import EXIT_DRAINED, EXIT_FATAL, frozen
+from decider.serve.scheduler import STOP_S
+from decider.serve.service import EXIT_DRAINED, EXIT_FATAL, WATCH_S, frozen
 
 PROMPT_S = 3.0
 """What happens at once happens within this, on a machine that does other things, too."""
@@ -174,6 +175,15 @@ def test_who_is_not_answered_in_time_is_told(tmp_path: Path) -> None:
     assert any("drain_s" in line for line in server.lines)
 
 
+def test_a_forward_that_nobody_waits_for_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with serving_fake(tmp_path, brain={"delay_s": 30.0, "devices": ["one", "two"]}) as server:
+        connection = HTTPConnection("127.0.0.1", server.port)
+        connection.request("POST", "/v1/systemone", body(), {"content-type": "application/json"})
+        wait_until_admitted(server.port)
+        connection.close()
+        assert server.stop(timeout_s=STOP_S + PROMPT_S) == EXIT_DRAINED
+
+
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     with serving_fake(tmp_path, brain={"delay_s": 20.0}) as server:
         port = server.port
@@ -224,6 +234,8 @@ def test_a_dead_engine_beside_another_is_said_and_the_process_goes_on(tmp_path: 
             assert ask(port, "die now")[0] == 503
             assert server.process.wait(PROMPT_S) == EXIT_FATAL
         else:
+            # Said once, however often it is looked at.
+            time.sleep(2 * WATCH_S)
             assert server.stop(timeout_s=PROMPT_S) == EXIT_DRAINED
     assert [event["device"] for event in server.events() if event["event"] == "device_lost"] == [name]
 

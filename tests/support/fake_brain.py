@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -89,6 +90,8 @@ class FakeBrain:
     ran_on: list[tuple[str, tuple[Row, ...]]] = field(default_factory=list)
     """The same, with the device, of packs whose scores came."""
     records: bool = True
+    running: list[str] = field(default_factory=list)
+    """The devices in a forward."""
     closed: bool = False
 
     @property
@@ -119,9 +122,13 @@ class FakeBrain:
     def score_on(
         self, device: str, rows: Sequence[Row], temperatures: Sequence[Sequence[float]]
     ) -> Sequence[RowScores]:
-        if self.before is not None:
-            self.before(device)
-        scores = self.score(rows, temperatures)
+        self.running.append(device)
+        try:
+            if self.before is not None:
+                self.before(device)
+            scores = self.score(rows, temperatures)
+        finally:
+            self.running.remove(device)
         if self.records:
             self.ran_on.append((device, tuple(rows)))
         return scores
@@ -138,9 +145,14 @@ class FakeBrain:
         return [fake_scores(row, own) for row, own in zip(rows, temperatures, strict=True)]
 
     def describe(self) -> Mapping[str, object]:
-        return {"executor": "fake", "report": "fake: no forward", "stats": {}, "picks": []}
+        ran = Counter(device for device, _ in self.ran_on)
+        engines = [{"name": name, "report": "fake", "stats": {"forwards": ran[name]}} for name in self.devices]
+        return {"executor": "fake", "report": "fake: no forward", "stats": {}, "engines": engines, "picks": []}
 
     def close(self) -> None:
+        """As executors do it: not before the forwards that run have ended."""
+        while self.running:
+            time.sleep(0.01)
         self.closed = True
 
 

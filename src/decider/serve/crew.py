@@ -127,9 +127,12 @@ class Crew:
 
     def why_not_ready(self) -> str | None:
         """Why no pack would run now; None if an engine works."""
-        if self.end is not None:
-            return f"the engine is down: {self.end}"
-        reasons = [self._why_not(name) for name in self._loops if name not in self._ends]
+        # The last one's end and that of all are noted in two steps.
+        with self._lock:
+            end, ends = self.end, self._ends.copy()
+        if end is not None:
+            return f"the engine is down: {end}"
+        reasons = [self._why_not(name) for name in self._loops if name not in ends]
         return None if None in reasons else reasons[0]
 
     def _why_not(self, name: str) -> str | None:

@@ -50,6 +50,8 @@ class Pace:
     def _learn(self, n_tokens: int, longest_row_tokens: int, run_s: float) -> None:
         token_s = run_s / n_tokens
         self.n_packs += 1
+        # Others read while this writes, and with a pack's time they divide by this.
+        self.longest_row_tokens = max(self.longest_row_tokens, longest_row_tokens)
         if self.pack_s is None:
             self.token_s, self.full_token_s, self.pack_s = token_s, token_s, run_s
         else:
@@ -57,7 +59,6 @@ class Pace:
             if token_s < self.full_token_s or n_tokens >= FULL_SHARE * self.pack_tokens:
                 self.full_token_s += WEIGHT * (token_s - self.full_token_s)
             self.pack_s += WEIGHT * (run_s - self.pack_s)
-        self.longest_row_tokens = max(self.longest_row_tokens, longest_row_tokens)
 
     def predict_s(self, n_tokens: int, longest_row_tokens: int, *, is_first: bool = False) -> float:
         """Seconds of a pack, rather too many.

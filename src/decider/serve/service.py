@@ -208,8 +208,8 @@ class Service:
             await asyncio.wait((stopping,), timeout=FATAL_GRACE_S)
             self._leave(EXIT_DRAINED)
         await stopping
-        if scheduler.health.lost:
-            # An engine that was lost may be in a forward still, and closing would wait for that.
+        if scheduler.health.lost or scheduler.health.alive:
+            # An engine may be in a forward still that hangs, or whose callers left, and closing would wait for that.
             self._leave(EXIT_DRAINED)
 
     def _leave(self, status: int) -> NoReturn:
