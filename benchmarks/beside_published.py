@@ -87,6 +87,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--peer is {given.peer}; it must be the wheel of the published engine, or say --only ours")
     if given.wheels is not None and not given.wheels.is_dir():
         parser.error(f"--wheels is {given.wheels}; it must be a folder of wheels")
+    if given.out.exists() and not given.out.is_dir():
+        parser.error(f"--out is {given.out}, which is a file; name a folder")
     if given.repeats is not None and given.repeats < 1:
         parser.error(f"--repeats is {given.repeats}; it must be at least 1")
     if not given.limit_s > 0:
@@ -170,12 +172,16 @@ def wheels_in(folder: Path | None) -> list[Path]:
 
 
 def check_wheel(wheel: Path, *, needed: bool) -> None:
-    """Exits for one that is not plain Python, and for one that is only `needed` and has a `decider` too."""
+    """Exits for one that is not plain Python, that is no archive, or that is only `needed` and has a `decider` too."""
     if not wheel.name.endswith("-none-any.whl"):
         sys.exit(f"{wheel.name} is not plain Python, so unpacking does not install it; leave it out, and install it")
-    with zipfile.ZipFile(wheel) as archive:
-        if needed and any(name.startswith("decider/") for name in archive.namelist()):
-            sys.exit(f"{wheel.name} brings a `decider` of its own; take it out of --wheels")
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            names = archive.namelist()
+    except zipfile.BadZipFile:
+        sys.exit(f"{wheel.name} is no wheel: it cannot be unpacked; fetch it again")
+    if needed and any(name.startswith("decider/") for name in names):
+        sys.exit(f"{wheel.name} brings a `decider` of its own; take it out of --wheels")
 
 
 def read_aims() -> dict[str, Any]:

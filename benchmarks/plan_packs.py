@@ -24,9 +24,11 @@ from typing import Any
 import torch
 
 from decider.bench.cases import CARD_CASES, rows_of
+from decider.errors import DeviceError
 from decider.plan.pack import Pack
 from decider.plan.packs import LADDER, PackCost, PackLimits, card_limits, plan_packs
 from decider.plan.tables import capacity_of
+from decider.run.device import pick_device
 from decider.run.pack_statics import CapturedPack, Lane, PackGraphs, allocate_pack_statics
 from decider.run.pack_warmup import N_LANES, shapes_of
 from decider.run.packed import PackedExecutor
@@ -144,7 +146,10 @@ def main() -> None:
     """Print the tables and the machine."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cpu", help="where the executor's static tables lie")
-    device = torch.device(parser.parse_args().device)
+    try:
+        device = torch.device(pick_device(parser.parse_args().device).value)
+    except DeviceError as error:
+        parser.error(str(error))
     columns = f"{'median':>8}{'p99':>8}"
     print(f"{'':26}|{'tokens':^20}|{'exact, ms':^22}|{'buckets, ms':^22}|{'look back, ms':^16}")
     plan = f"{'packs':>6}{columns}"

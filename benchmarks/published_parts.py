@@ -62,7 +62,9 @@ def read_part(path: Path) -> Part:
     try:
         found = json.loads(path.read_bytes())
         part = Part(**{**found, "names": tuple(found["names"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        if not all(isinstance(each, dict) for each in (part.facts, part.failed, *part.rows.values())):
+            raise TypeError("facts, rows, failed and the figures of each row are objects")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         sys.exit(f"{path} is no part of this benchmark ({error}); name a file that `--only` wrote")
     return part
 
@@ -131,7 +133,14 @@ def _run(
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         stopped = threading.Event()
         with subprocess.Popen(
-            command, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            command,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            encoding="utf-8",
+            # What libraries print there may be anything.
+            errors="replace",
+            start_new_session=True,
         ) as child:
 
             def end(number: signal.Signals) -> None:

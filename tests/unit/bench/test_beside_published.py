@@ -220,6 +220,10 @@ def test_a_wheel_that_does_not_belong_is_refused(
 ) -> None:
     with pytest.raises(SystemExit, match=reason):
         beside.check_wheel(wheel(tmp_path / name, content), needed=True)
+    broken = tmp_path / "broken-1-py3-none-any.whl"
+    broken.write_text("not found", encoding="utf-8")
+    with pytest.raises(SystemExit, match="cannot be unpacked"):
+        beside.check_wheel(broken, needed=False)
 
 
 def parts() -> tuple[Any, Any]:
@@ -307,9 +311,13 @@ def test_parts_are_joined(beside: Any, tmp_path: Path, capsys: pytest.CaptureFix
     ours.write(files[0])
     with pytest.raises(SystemExit, match="one part of ours"):
         beside.main(["--join", *map(str, files), "--out", str(out)])
-    files[0].write_text("{}", encoding="utf-8")
-    with pytest.raises(SystemExit, match="no part of this benchmark"):
-        beside.main(["--join", *map(str, files), "--out", str(out)])
+    replace(published, names=("1 × 256",)).write(files[0])
+    whole = json.loads(files[0].read_bytes())
+    wrong: list[object] = [{}, [], {**whole, "rows": 5}, {**whole, "facts": None}, {**whole, "rows": {"1 × 256": 7}}]
+    for foreign in wrong:
+        files[0].write_text(json.dumps(foreign), encoding="utf-8")
+        with pytest.raises(SystemExit, match="no part of this benchmark"):
+            beside.main(["--join", *map(str, files), "--out", str(out)])
 
 
 def test_both_sides_in_one_command(beside: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,6 +365,7 @@ def test_both_sides_in_one_command(beside: Any, tmp_path: Path, monkeypatch: pyt
         (["--out", "o", "--shape", SHAPES[0], "--only", "ours", "--limit-s", "0"], "--limit-s is 0"),
         (["--out", "o", "--shape", SHAPES[0], "--only", "ours", "--repeats", "0"], "--repeats is 0"),
         (["--out", "o", "--shape", SHAPES[0], "--only", "ours", "--wheels", "nowhere"], "--wheels is nowhere"),
+        (["--out", __file__, "--shape", SHAPES[0], "--only", "ours"], "which is a file"),
     ],
 )
 def test_words_are_checked_first(
