@@ -47,7 +47,7 @@ class Settings:
     compile: bool = False
     """Fuse the grid's captured forwards with `torch.compile`; CUDA only, and a longer warm-up."""
     fp8: bool = False
-    """Run the grid's large linear layers in e4m3; Hopper and later only."""
+    """Run large linear layers in e4m3, in packs from the tokens on where that gains; Hopper and later only."""
     layout: str | None = None
     """`plain`, `chat`, `plain_schema_first` or `chat_schema_first`; None follows the model's `decider_config.json`."""
     decider_config: str | None = None

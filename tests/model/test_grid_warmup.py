@@ -5,6 +5,7 @@ Refuses real devices; memory and time are told. Trap: a fake that ignores its st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -258,6 +259,8 @@ def test_what_a_graph_may_be_off() -> None:
     assert Difference(0.1, 0.5).is_within(allowed)
     assert not Difference(0.11, 0.2).is_within(allowed)
     assert not Difference(0.05, 0.51).is_within(allowed)
+    assert not Difference(math.nan, 0.0).is_within(allowed)
+    assert not Difference(0.0, math.nan).is_within(allowed)
     assert str(Difference(0.051, 0.5)) == "0.051 of a slot's logits, and 0.5 at the worst"
 
 

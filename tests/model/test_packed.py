@@ -6,14 +6,17 @@ with rows of one kind would not see two swapped.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +24,7 @@ import torch
 from fake_graphs import largest_shift, load_tiny, random_row
 from prefix_rows import make_rows
 
-from decider import Choice, ConfigError, Decider, EngineError, Noul, Question
+from decider import Choice, ConfigError, Decider, EngineError, Noul, Question, assembly
 from decider.backbone.decoder import Backbone
 from decider.backbone.load import backbone_of
 from decider.model.head import LabelHead
@@ -31,10 +34,12 @@ from decider.plan.packs import PackLimits
 from decider.run import packed as packed_module
 from decider.run.choose import choose_executor
 from decider.run.cpu_dtype import pick_cpu_dtype
+from decider.run.device import Pick
 from decider.run.options import GridOptions
 from decider.run.pack_forward import states_at_slots
 from decider.run.packed import PackedExecutor, packed_executor
 from decider.run.reference import ReferenceExecutor
+from decider.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -253,6 +258,57 @@ def test_packs_without_graphs_are_not_taken_by_themselves() -> None:
     assert reason in pick.reason
     asked = choose_executor("packed", "cuda:0", options=GridOptions(), refusal=None, not_captured=reason)
     assert asked.value == "packed"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fp8", "head_dim", "shared", "reason"),
+    [
+        ("auto", False, 128, 232_448, None),
+        ("float32", False, 128, 232_448, None),
+        ("auto", True, 128, 232_448, None),
+        ("auto", False, 128, 101_376, "kernels want 120,000 bytes of shared memory a block, and this card has 101,376"),
+        ("auto", False, 512, 232_448, "heads of 512 are not between 16 and 256"),
+        ("float16", True, 128, 232_448, "in fp8 they are of bfloat16, not float16"),
+        ("float32", True, 128, 232_448, "in fp8 they are of bfloat16, not float32"),
+        ("auto", False, 128, None, "Triton is not installed"),
+    ],
+)
+def test_what_is_known_of_a_card_before_weights_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    dtype: str,
+    fp8: bool,
+    head_dim: int,
+    shared: int | None,
+    reason: str | None,
+) -> None:
+    """A card of told facts: the choice of `auto`, and the reason that `decider doctor` would print."""
+    spec: Any = SimpleNamespace(attention=SimpleNamespace(head_dim=head_dim), delta=None)
+    chosen: list[Pick] = []
+
+    def choose(*arguments: Any, **named: Any) -> None:
+        chosen.append(choose_executor(*arguments, **named))
+        raise ConfigError("chosen")
+
+    kernels = SimpleNamespace(SMALLEST_HEAD=16, LARGEST_HEAD=256)
+    monkeypatch.setitem(sys.modules, "decider.ops.attention_kernel", kernels)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None if shared is None else kernels)
+    facts = SimpleNamespace(shared_memory_per_block_optin=shared)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
+    monkeypatch.setattr("decider.run.device.available_devices", lambda: ("cuda:0", "cpu"))
+    monkeypatch.setattr(assembly, "check_options", lambda *_, **__: None)
+    monkeypatch.setattr(assembly, "resolve", lambda *_, **__: SimpleNamespace(path=tmp_path))
+    monkeypatch.setattr(assembly, "spec_or_refusal", lambda _: (None, spec))
+    monkeypatch.setattr(assembly, "choose_executor", choose)
+    with pytest.raises(ConfigError, match="chosen"):
+        assembly.open_model(Settings(model="m", dtype=dtype, fp8=fp8), print)
+    [pick] = chosen
+    assert pick.value == ("packed" if reason is None else "grid")
+    assert pick.reason == (
+        "auto: captured packs, up to eight times as fast as a grid (docs/log.md)"
+        if reason is None
+        else f"auto: packs cannot be captured here ({reason})"
+    )
 
 
 @pytest.mark.parametrize(

@@ -49,17 +49,20 @@ MODEL_OPTIONS = (
 
 
 def add_model_options(
-    parser: argparse.ArgumentParser, *, executors: Sequence[str] = EXECUTORS, executor: str = "auto"
+    parser: argparse.ArgumentParser,
+    *,
+    executors: Sequence[str] = EXECUTORS,
+    executor: str = "auto",
+    several_devices: bool = True,
 ) -> None:
     """The options that say which model runs, where, and by which of `executors`; see `model_arguments`.
 
-    `executor` is only what the help calls the default.
+    `executor` is only what the help calls the default; so is what it says of `several_devices`.
     """
     parser.add_argument("--model", help="a Hub id, a folder or a .gguf file (default: decider-mini)")
     parser.add_argument("--gguf-file", metavar="NAME", help="the GGUF file inside the folder given as --model")
-    parser.add_argument(
-        "--device", help="auto, cpu, cuda, cuda:N or mps; for an engine on each of several, cuda:0,cuda:1 or cuda:all"
-    )
+    more = "; for an engine on each of several, cuda:0,cuda:1 or cuda:all" if several_devices else ""
+    parser.add_argument("--device", help=f"auto, cpu, cuda, cuda:N or mps{more}")
     parser.add_argument("--executor", choices=executors, help=f"how rows are run (default: {executor})")
     parser.add_argument("--dtype", choices=DTYPES, help="precision of the weights (default: auto)")
     parser.add_argument(

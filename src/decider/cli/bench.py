@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="time an executor",
         description="Time an executor (the grid, unless --executor says otherwise) on fixed cases.",
     )
-    add_model_options(engine, executors=EXECUTORS, executor="grid")
+    add_model_options(engine, executors=EXECUTORS, executor="grid", several_devices=False)
     engine.add_argument("--shape", choices=SHAPES, help="random weights of a published shape, on CUDA")
     engine.add_argument("--compare", choices=EXECUTORS, help="time this executor too, and print the ratio")
     engine.add_argument(

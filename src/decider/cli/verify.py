@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Compare an executor (the grid, unless --executor says otherwise) with plain eager forwards in "
         "float32, on the model and device at hand. Exit status 0: no fault, 1: a fault, 2: it could not run.",
     )
-    add_model_options(parser, executors=EXECUTORS, executor="grid")
+    add_model_options(parser, executors=EXECUTORS, executor="grid", several_devices=False)
     parser.add_argument(
         "--budget", type=float, metavar="SECONDS", help="about how long the checks may take (default: 90)"
     )

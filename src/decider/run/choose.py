@@ -20,8 +20,8 @@ def choose_executor(
     """`wanted`, or for `auto` the one that suits.
 
     `refusal`: why no native backbone has the model, None if one has. `not_captured`: why packs on this card would run
-    without graphs, None if they have them, or on another device. Raises ConfigError for packs of a model without a
-    native backbone, and for options that an executor has not.
+    without graphs, or not at all; None if they have them, or on another device. Raises ConfigError for packs of a model
+    without a native backbone, and for options that an executor has not.
     """
     asked = Pick("executor", wanted, "asked for")
     chosen = asked if wanted != "auto" else _suits(device, options, refusal, not_captured)
@@ -44,5 +44,5 @@ def _suits(device: str, options: GridOptions, refusal: str | None, not_captured:
     if not device.startswith("cuda"):
         return Pick("executor", "packed", "auto: a state that questions share is run once, and nothing is padded")
     if not_captured is not None:
-        return Pick("executor", "grid", f"auto: packs would have no graphs here ({not_captured})")
+        return Pick("executor", "grid", f"auto: packs cannot be captured here ({not_captured})")
     return Pick("executor", "packed", "auto: captured packs, up to eight times as fast as a grid (docs/log.md)")

@@ -54,7 +54,7 @@ def pick_devices(wanted: str, available: tuple[str, ...] | None = None) -> Pick:
     for part in map(str.strip, wanted.split(",")):
         own = cards if part == ALL_CARDS else ["cuda:0" if part == "cuda" else part]
         if not own or own[0] not in found:
-            raise DeviceError(f"device {part!r} is not available; this machine has {', '.join(found)}")
+            raise DeviceError(f"device {part!r:.60} is not available; this machine has {', '.join(found)}")
         names += own
     kinds = {name: _kind(name) for name in names} if len(names) > 1 else {}
     if len(set(kinds.values())) > 1:

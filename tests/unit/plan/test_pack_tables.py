@@ -244,3 +244,17 @@ def test_the_capacity_is_needed_by_the_worst_pack(n_tokens: int, n_spans: int) -
     n_used = min(n_spans, n_tokens)
     lengths = [1] * (n_used - 1) + [n_tokens - n_used + 1]
     assert chunk_capacity(n_tokens, n_spans) == sum(-(-length // CHUNK_TOKENS) for length in lengths)
+
+
+def test_padding_of_a_pack_is_no_span_of_it() -> None:
+    """It lies behind the branches and has no trunk; a plan of fixed sizes makes it."""
+    rows = [row(1, 2, index, prefix=2) for index in range(3, 6)]
+    group = [Group((0, 1, 2), 2)]
+    bare, padded = (make_pack(rows, group, n_tokens=n_tokens) for n_tokens in (None, 60))
+    assert n_states(padded) == n_states(bare) == 1
+    for left, right in zip(_arrays(made(bare, 64)), _arrays(made(padded, 64)), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+def _arrays(tables: HostTables) -> list[np.ndarray]:
+    return [getattr(tables, field.name) for field in fields(tables) if field.name != "capacity"]

@@ -59,5 +59,10 @@ def test_one_engine_gets_all(n_parts: int) -> None:
 def test_a_long_state_stays_together_and_a_short_schema_does_not() -> None:
     assert even_parts(group(7, 6000, [40] * 16), 2) == [range(16)]
     assert len(even_parts(group(7, 100, [900] * 16), 2)) == 2
+    # A start of half of a part is long, too.
+    assert even_parts(group(7, 1500, [400] * 8), 2) == [range(8)]
+    # States are cut a question: a row may have less of the one that it shares with those beside it.
+    cut = [row(*[7] * n, 1000 + n, prefix=n) for n in (6000, 5999) * 8]
+    assert even_parts([*cut, *group(8, 6000, [1])], 2) == [range(16), range(16, 17)]
     # Two long states are cut between, not within.
     assert even_parts([*group(7, 6000, [40] * 16), *group(8, 6000, [40] * 16)], 2) == [range(16), range(16, 32)]
