@@ -257,7 +257,7 @@ def _executors(settings: Settings, opened: OpenModel, names: tuple[str, ...], sa
             with _naming(name):
                 own = opened if not made else _beside(opened, name.partition("#")[0], own_say)
                 made[name] = make_executor(settings, own, own_say)
-            undo.callback(made[name].close)
+            undo.push(partial(_close_behind, made[name]))
         first = next(iter(made.values()))
         if isinstance(first, GridExecutor) and names[0].startswith("cuda"):
             warm_pinned(len(names))
@@ -270,6 +270,16 @@ def _beside(opened: OpenModel, device: str, say: Say) -> OpenModel:
     say("loading")
     loaded = load_module(opened.folder, device=device, dtype=opened.loaded.dtype, attention=opened.attention.value)
     return replace(opened, loaded=loaded, head=_head_of(loaded, opened.labels))
+
+
+def _close_behind(executor: Executor, _kind: object, error: BaseException | None, _trace: object) -> None:
+    """Close it on the way of `error`, which is what is told: one card's fault may reach those that are to be closed."""
+    try:
+        executor.close()
+    except Exception as fault:
+        if error is None:
+            raise
+        error.add_note(f"closing another engine failed as well: {first_line(fault)}")
 
 
 def _say_of(name: str, say: Say, line: str) -> None:

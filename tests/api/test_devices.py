@@ -28,6 +28,7 @@ from decider import (
     Score,
     assembly,
 )
+from decider.cli import main
 from decider.engine import Engine, Engines
 from decider.model.head import LabelHead
 from decider.model.load import LoadedModel
@@ -191,6 +192,26 @@ def test_a_device_that_fails_at_the_start_is_named_and_the_others_are_closed(
             Decider(tiny_folder("llama"), device="cpu,cpu", executor="packed", dtype="float32")
         with pytest.raises(EngineError, match="closed"):
             made[0].label_logits([row(1, 2, prefix=0)])
+
+
+def test_what_closing_the_others_raises_does_not_hide_which_device_failed(
+    tiny_folder: TinyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = FakeExecutor()
+    first.error = AcceleratorError("CUDA error: an illegal memory access\nand more")
+    made: list[Executor] = []
+
+    def make(*_: object) -> Executor:
+        if made:
+            raise DeviceError("no room")
+        made.append(first)
+        return first
+
+    monkeypatch.setattr(assembly, "make_executor", make)
+    with pytest.raises(DeviceError, match=r"^no engine on cpu#2: no room") as raised:
+        Decider(tiny_folder("llama"), device="cpu,cpu", dtype="float32")
+    assert first.closed == 1
+    assert raised.value.__notes__ == ["closing another engine failed as well: CUDA error: an illegal memory access"]
 
 
 def test_the_first_device_is_named_where_there_are_others(
@@ -369,3 +390,14 @@ def test_all_engines_are_closed_though_one_does_not_close() -> None:
     with pytest.raises(ValueError, match="does not close"):
         both.close()
     assert (one.closed, two.closed) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("command", "takes_several"), [("verify", False), ("bench engine", False), ("train", False), ("doctor", True)]
+)
+def test_help_offers_several_devices_where_they_are_taken(
+    capsys: pytest.CaptureFixture[str], command: str, takes_several: bool
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    assert ("cuda:all" in capsys.readouterr().out) == takes_several

@@ -117,11 +117,11 @@ def test_what_is_learned_of_a_forward_that_hung_is_bounded(two_packs: tuple[Pack
     assert looped.pace.pack_s == pytest.approx(limit_s)
 
 
-def crew_of(lost: list[tuple[str, Collection[Job] | None]], clock: FakeClock) -> Crew:
+def crew_of(lost: list[tuple[str, Collection[Job] | None]], clock: FakeClock, pace: Pace | None = None) -> Crew:
     return Crew(
         FakeBrain(devices=TWO),
         RowQueue(120),
-        Pace(120),
+        pace or Pace(120),
         clock,
         pack_tokens=120,
         packed=lambda *_: None,
@@ -149,6 +149,26 @@ def test_the_last_end_is_read_as_a_whole() -> None:
     crew._over("two", "gone")
     asking.join(10)
     assert found == ["the engine is down: one: burnt; two: gone"]
+
+
+def test_how_many_are_left_is_noted_by_one_end_after_the_other() -> None:
+    noted: list[bool] = []
+
+    class Noting(Pace):
+        """Two ends at once, each with its own count, must not write in the other's order."""
+
+        __slots__ = ()
+
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "n_engines" and value == 1 and crew is not None:
+                noted.append(crew._lock.locked())
+
+    crew: Crew | None = None
+    pace = Noting(120)
+    crew = crew_of([], FakeClock(), pace)
+    crew._over("one", "burnt")
+    assert (pace.n_engines, noted) == (1, [True])
 
 
 def test_where_all_engines_stall_every_request_is_told() -> None:

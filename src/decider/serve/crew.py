@@ -158,6 +158,8 @@ class Crew:
         with self._lock:
             self._ends.setdefault(name, reason)
             n_left = len(self._loops) - len(self._ends)
+            if n_left:
+                self._pace.n_engines = n_left
             is_news = not n_left and self.end is None
             if is_news:
                 self.end = (
@@ -165,7 +167,6 @@ class Crew:
                 )
         self._loops[name].give_up()
         if n_left:
-            self._pace.n_engines = n_left
             self._lost(f"the engine on {name} is down: {reason}; try again", self._hit_by(name))
         elif is_news:
             self._lost(f"the engine is down: {self.end}", None)
