@@ -90,7 +90,7 @@ def longest_run_s(training: Mapping[str, Any]) -> float:
 
 def load(paths: Sequence[Path]) -> tuple[Decisions, RunFacts]:
     """All decisions of the files as one. Raises ConfigError for two models, precisions or layouts, a decision that is
-    there twice, or a task that `decider.data` does not know.
+    there twice, or a task that neither `decider.data` nor `asked.jsonl` has.
     """
     parts = [load_decisions(path) for path in paths]
     facts = parts[0][1]
@@ -102,7 +102,7 @@ def load(paths: Sequence[Path]) -> tuple[Decisions, RunFacts]:
     if len(set(decisions.key)) < len(decisions):
         raise ConfigError("the files share decisions; give each decision once")
     if unknown := sorted(set(decisions.task) - set(ORDER)):
-        raise ConfigError(f"{unknown[0]!r} is no task of `decider data`; it has {', '.join(ORDER)}")
+        raise ConfigError(f"{unknown[0]!r} is no task of `decider data` or `asked.jsonl`; they have {', '.join(ORDER)}")
     return decisions, facts
 
 

@@ -27,14 +27,24 @@ from decider.evaluate.table import number, spread
 from decider.model.mini import MINI, PACKAGED
 
 PUBLISHED = Path(__file__).parent / "published.toml"
+ASKED = tuple(
+    f"asked_{field}"
+    for field in (
+        *("support", "intent_tools", "guard", "leads", "alerts", "records", "meetings"),
+        *("reviews", "topics", "matching", "rules", "forms", "contracts", "misc"),
+    )
+)
+"""The tasks of `asked.jsonl`."""
 GROUPS = {
     "trained": "trained sets",
     "never": "never trained",
+    "asked": "asked by somebody else",
     "family": "programmatic families",
     "daily": "everyday families",
     "lot": "uncertain by design",
 }
-"""Everyday families are asked in sentences and of meanings that none of their trained items has. Of the last group,
+"""What somebody else asked (`asked.jsonl`, whose author saw no training data) is of no set and no family. Everyday
+families are asked in sentences and of meanings that none of their trained items has. Of the last group,
 gold is drawn by lot: their calibration has a target, and their accuracy has none."""
 OPTION_COUNTS = ((2, 2), (3, 4), (5, 10), (11, 26), (27, 64), (65, 255))
 TOKENS = ((1, 128), (129, 256), (257, 512), (513, 1024), (1025, 10**9))
@@ -58,6 +68,7 @@ NOT_MEASURED = "not measured"
 ORDER = (
     {each.task.name: "trained" for each in TRAINED}
     | {task.name: "never" for task in TASKS if task.name in NEVER}
+    | dict.fromkeys(ASKED, "asked")
     | {family.name: "lot" if family.by_lot else "daily" if family.held else "family" for family in FAMILIES}
 )
 """Task → which of `GROUPS`."""
@@ -194,7 +205,14 @@ def accuracy_targets(figures: Figures) -> Iterator[tuple[str, ...]]:
 def calibration_targets(figures: Figures) -> Iterator[tuple[str, ...]]:
     """ECE of groups together and of tasks one by one, of types, and of many options against few."""
     yield at_most(f"ECE, never trained, {NAMED} together", 0.08, ece(figures.after.get(("unseen", NAMED))))
-    for group, aim in (("trained", 0.05), ("family", 0.05), ("daily", 0.05), ("lot", 0.05), ("never", 0.08)):
+    for group, aim in (
+        ("trained", 0.05),
+        ("family", 0.05),
+        ("daily", 0.05),
+        ("lot", 0.05),
+        ("never", 0.08),
+        ("asked", 0.08),
+    ):
         yield at_most(f"ECE, {GROUPS[group]} together", aim, ece(figures.after.get(("group", GROUPS[group]))))
         each = [figures.after["task", task] for task in figures.tasks(group)]
         over = [own for own in each if own.equal_width.ece.value > aim]
@@ -298,8 +316,8 @@ def commonest(decisions: Decisions, task: str) -> float | None:
     for row in np.flatnonzero(np.array(decisions.task) == task).tolist():
         options = decisions.option_lists[int(decisions.option_list[row])]
         golds.setdefault(item_and_question(decisions.key[row])[1], []).append((options, int(decisions.gold[row])))
-    # A family's questions are numbered, so that one name stands for many questions.
-    if ORDER[task] in MADE or any(len({options for options, _ in each}) > 1 for each in golds.values()):
+    # One name stands for many questions: a family numbers them, and what was asked freely repeats a few.
+    if ORDER[task] in (*MADE, "asked") or any(len({options for options, _ in each}) > 1 for each in golds.values()):
         return None
     right = sum(int(np.bincount([gold for _, gold in each]).max()) for each in golds.values())
     return right / sum(map(len, golds.values()))

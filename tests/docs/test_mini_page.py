@@ -22,7 +22,9 @@ from decider.data.train_tasks import NEVER, TRAINED
 from decider.decisions import CHOICE, NOUL, Decisions, distributions
 from decider.errors import ConfigError
 from decider.evaluate.facts import RunFacts
+from decider.evaluate.labelled import read_labelled
 from decider.evaluate.saved import save_decisions
+from decider.questions.types import Noul
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "decider-mini.md"
@@ -75,7 +77,7 @@ def verdicts(table: Any) -> dict[str, tuple[str, str]]:
 
 def test_every_task_is_in_one_group(report: Any) -> None:
     names = [*(task.name for task in TASKS), *(each.task.name for each in TRAINED), *(each.name for each in FAMILIES)]
-    assert set(report.ORDER) == set(names)
+    assert set(report.ORDER) == {*names, *report.made.ASKED}
     assert {name for name, group in report.ORDER.items() if group == "never"} == set(NEVER)
     by_lot = {each.name for each in FAMILIES if each.by_lot}
     assert by_lot == {"chance", "unsaid"} == {name for name, group in report.ORDER.items() if group == "lot"}
@@ -273,3 +275,15 @@ def test_a_training_in_parts_is_as_long_as_its_longest(report: Any) -> None:
     parts = [{"step": 1, "elapsed_s": 90.0}, {"resumed": 4, "elapsed_s": 100.0}, {"resumed": 9, "elapsed_s": 350.0}]
     assert report.longest_run_s({"history": parts, "elapsed_s": 400.0}) == 250
     assert report.longest_run_s({"history": [], "elapsed_s": 400.0}) == 400
+
+
+def test_what_somebody_else_asked_is_of_the_page_s_groups(report: Any) -> None:
+    """By hand, so: every item can be read, names are used once, and its tasks are those of the table."""
+    items = read_labelled(ROOT / "benchmarks" / "asked.jsonl")
+    assert len({item.id for item in items}) == len(items) == 169
+    assert sum(len(item.gold) for item in items) == 483
+    assert {item.task for item in items} == set(report.made.ASKED)
+    nouls = [
+        item.gold[name] for item in items for name, asked in item.request.questions.items() if isinstance(asked, Noul)
+    ]
+    assert 0.45 < sum(map(bool, nouls)) / len(nouls) < 0.55
