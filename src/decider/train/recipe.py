@@ -109,7 +109,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "tokens_per_step": 32_768,
             "pack_tokens": 32_768,
             "max_state_tokens": 1024,
-            "loss": LossSpec(consistency=1.0),
+            "loss": LossSpec(consistency=2.0),
             "augmentation": Augmentation(twin=0.75),
             "evaluations": 12,
             "patience": 12,

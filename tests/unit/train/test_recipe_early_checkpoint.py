@@ -48,7 +48,7 @@ def test_what_is_given_wins_over_a_preset() -> None:
     made = recipe_of("mini", {"epochs": 3.0, "method": "full", "brier": 0.25, "seed": None})
     assert (made.epochs, made.minutes, made.method, made.seed) == (3.0, None, "full", 0)
     assert made.learning_rate == RATES["full"]
-    assert made.loss == LossSpec(brier=0.25, consistency=1.0)
+    assert made.loss == LossSpec(brier=0.25, consistency=2.0)
     # Orders that are not asked are not compared, unless that is said.
     plain = recipe_of("mini", {"augmentation": OFF})
     assert (plain.augmentation, plain.loss.consistency) == (OFF, 0.0)
