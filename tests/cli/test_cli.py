@@ -43,7 +43,8 @@ def test_the_table_shows_every_option_of_standard_input_whatever_the_locale(tiny
     done = process("ask", "-", *options, stdin=json.dumps(request), PYTHONIOENCODING="ascii")
     assert done.status == 0, done.stderr
     assert done.stderr == ""
-    for text in ("team", "billing", "[bold]markup[/bold]", "severity", "nothing works any more", "churn", "yes", "tokens"):
+    shown = ("team", "billing", "[bold]markup[/bold]", "severity", "nothing works any more", "churn", "yes", "tokens")
+    for text in shown:
         assert text in done.stdout
     assert "é😀" in done.stdout
     assert "█" in done.stdout
