@@ -6,6 +6,7 @@ decisions together are two things. Aims of accuracy are of means, aims of calibr
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,13 +28,8 @@ from decider.evaluate.table import number, spread
 from decider.model.mini import MINI, PACKAGED
 
 PUBLISHED = Path(__file__).parent / "published.toml"
-ASKED = tuple(
-    f"asked_{field}"
-    for field in (
-        *("support", "intent_tools", "guard", "leads", "alerts", "records", "meetings"),
-        *("reviews", "topics", "matching", "rules", "forms", "contracts", "misc"),
-    )
-)
+QUESTIONS = (Path(__file__).parent / "asked.jsonl").read_text(encoding="utf-8")
+ASKED = tuple(dict.fromkeys(json.loads(line)["task"] for line in QUESTIONS.splitlines()))
 """The tasks of `asked.jsonl`."""
 GROUPS = {
     "trained": "trained sets",
@@ -46,6 +42,8 @@ GROUPS = {
 """What somebody else asked (`asked.jsonl`, whose author saw no training data) is of no set and no family. Everyday
 families are asked in sentences and of meanings that none of their trained items has. Of the last group,
 gold is drawn by lot: their calibration has a target, and their accuracy has none."""
+CALIBRATED = {"trained": 0.05, "family": 0.05, "daily": 0.05, "lot": 0.05, "never": 0.08, "asked": 0.08}
+"""The ECE that is aimed at for each of `GROUPS`."""
 OPTION_COUNTS = ((2, 2), (3, 4), (5, 10), (11, 26), (27, 64), (65, 255))
 TOKENS = ((1, 128), (129, 256), (257, 512), (513, 1024), (1025, 10**9))
 EVERYDAY = ("reviews", "spam", "satire", "log_severity")
@@ -72,8 +70,8 @@ ORDER = (
     | {family.name: "lot" if family.by_lot else "daily" if family.held else "family" for family in FAMILIES}
 )
 """Task → which of `GROUPS`."""
-MADE = ("family", "daily", "lot")
-"""Those of `GROUPS` whose items are made by program."""
+MIXED = ("asked", "family", "daily", "lot")
+"""Those of `GROUPS` in which one name stands for many questions."""
 COLUMNS = ("n", "chance", "accuracy", "95 %", "NLL", "Brier", "ECE", "noise floor")
 
 
@@ -205,14 +203,7 @@ def accuracy_targets(figures: Figures) -> Iterator[tuple[str, ...]]:
 def calibration_targets(figures: Figures) -> Iterator[tuple[str, ...]]:
     """ECE of groups together and of tasks one by one, of types, and of many options against few."""
     yield at_most(f"ECE, never trained, {NAMED} together", 0.08, ece(figures.after.get(("unseen", NAMED))))
-    for group, aim in (
-        ("trained", 0.05),
-        ("family", 0.05),
-        ("daily", 0.05),
-        ("lot", 0.05),
-        ("never", 0.08),
-        ("asked", 0.08),
-    ):
+    for group, aim in CALIBRATED.items():
         yield at_most(f"ECE, {GROUPS[group]} together", aim, ece(figures.after.get(("group", GROUPS[group]))))
         each = [figures.after["task", task] for task in figures.tasks(group)]
         over = [own for own in each if own.equal_width.ece.value > aim]
@@ -272,7 +263,7 @@ def tasks(figures: Figures, group: str) -> Table:
     )
     made = [tuple(row[place] for place in kept) for row in rows]
     heads = tuple(columns[place] for place in kept)
-    return Table(f"By task: {GROUPS[group]}", heads, tuple(made), "" if group in MADE else note)
+    return Table(f"By task: {GROUPS[group]}", heads, tuple(made), "" if group in MIXED else note)
 
 
 def by(figures: Figures, which: str, heading: str, title: str, note: str = "") -> Table:
@@ -316,8 +307,7 @@ def commonest(decisions: Decisions, task: str) -> float | None:
     for row in np.flatnonzero(np.array(decisions.task) == task).tolist():
         options = decisions.option_lists[int(decisions.option_list[row])]
         golds.setdefault(item_and_question(decisions.key[row])[1], []).append((options, int(decisions.gold[row])))
-    # One name stands for many questions: a family numbers them, and what was asked freely repeats a few.
-    if ORDER[task] in (*MADE, "asked") or any(len({options for options, _ in each}) > 1 for each in golds.values()):
+    if ORDER[task] in MIXED or any(len({options for options, _ in each}) > 1 for each in golds.values()):
         return None
     right = sum(int(np.bincount([gold for _, gold in each]).max()) for each in golds.values())
     return right / sum(map(len, golds.values()))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from answer_numbers import numbers
 from fake_executor import AcceleratorError, FakeExecutor
 from pack_rows import row
 
@@ -30,7 +31,6 @@ from decider import (
 from decider.cli import main
 from decider.model.head import LabelHead
 from decider.model.load import LoadedModel
-from decider.questions.answered import Answers
 from decider.questions.request import make_request
 from decider.run.device import engine_names, pick_device, pick_devices
 from decider.run.executor import Executor
@@ -115,16 +115,6 @@ def test_who_runs_on_one_device_says_so() -> None:
 def test_engines_have_names_of_their_own() -> None:
     assert engine_names("cuda:0") == ("cuda:0",)
     assert engine_names("cpu,cuda:1,cpu,cpu") == ("cpu", "cuda:1", "cpu#2", "cpu#3")
-
-
-def numbers(answers: Answers) -> list[float]:
-    found: list[float] = []
-    for answer in answers.values():
-        wire = answer.to_wire()
-        probabilities = wire.get("probabilities", {"yes": wire.get("noul")})
-        assert isinstance(probabilities, dict)
-        found += probabilities.values()
-    return found
 
 
 @pytest.mark.parametrize("executor", ["packed", "grid"])

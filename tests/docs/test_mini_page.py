@@ -283,6 +283,8 @@ def test_what_somebody_else_asked_is_of_the_page_s_groups(report: Any) -> None:
     assert len({item.id for item in items}) == len(items) == 169
     assert sum(len(item.gold) for item in items) == 483
     assert {item.task for item in items} == set(report.made.ASKED)
+    assert len(report.made.ASKED) == 14
+    assert all(task.startswith("asked_") for task in report.made.ASKED)
     nouls = [
         item.gold[name] for item in items for name, asked in item.request.questions.items() if isinstance(asked, Noul)
     ]

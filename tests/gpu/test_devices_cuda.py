@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from answer_numbers import numbers
 
 from decider import Choice, Decider, Noul, Question, Score
 from decider.questions.answered import Answers
@@ -36,16 +37,6 @@ STATES = [f"My card was charged twice for order {index}. " * (1 + index % 5) for
 # Of probabilities; executors round differently by the size of a pack.
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.03}
 HOW = [("grid", "float32", "llama"), ("packed", "bfloat16", "llama"), ("packed", "bfloat16", "qwen3_5")]
-
-
-def numbers(answers: Answers) -> list[float]:
-    found: list[float] = []
-    for answer in answers.values():
-        wire = answer.to_wire()
-        probabilities = wire.get("probabilities", {"yes": wire.get("noul")})
-        assert isinstance(probabilities, dict)
-        found += probabilities.values()
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from fake_brain import FakeBrain
 from stepped_brain import MIXED, FakeClock, SteppedBrain, alone, ask, is_empty, is_ready, run, scheduling, until_pack
 
 from decider.errors import EngineError, OverloadError
+from decider.serve.job import Timed
 from decider.serve.metrics import Metrics
 from decider.serve.pace import FIRST_PACK_S, MIN_LIMIT_S, Pace
-from decider.serve.scheduler import QueueLimits
+from decider.serve.scheduler import QueueLimits, Scheduler
 from decider.serve.stats import Stats
 
 TWO = ("one", "two")
@@ -70,6 +71,15 @@ def gated() -> Iterator[tuple[FakeBrain, Gate]]:
 async def until(holds: Callable[[], bool]) -> None:
     while not holds():
         await asyncio.sleep(0.005)
+
+
+async def where_only_two_runs(scheduler: Scheduler, gate: Gate) -> list[asyncio.Task[Timed]]:
+    """Eight requests, of which the engine two holds its own, and the engine one has answered the others."""
+    tasks = [asyncio.create_task(scheduler.answer(ask(f"{index} " * 40))) for index in range(8)]
+    await gate.both_run()
+    gate.open("one")
+    await until(lambda: scheduler.load.waiting == 0 and scheduler.load.running_rows < 2)
+    return tasks
 
 
 def test_answers_are_those_of_one_engine_and_both_work() -> None:
@@ -160,10 +170,7 @@ def test_a_request_of_a_hung_device_fails_and_its_scores_that_come_late_are_nobo
         clock = FakeClock()
         with gated() as (brain, gate):
             async with scheduling(brain, PACKS, clock=clock) as scheduler:
-                tasks = [asyncio.create_task(scheduler.answer(ask(f"{index} " * 40))) for index in range(8)]
-                await gate.both_run()
-                gate.open("one")
-                await until(lambda: scheduler.load.waiting == 0 and scheduler.load.running_rows < 2)
+                tasks = await where_only_two_runs(scheduler, gate)
                 clock.now = 10_000.0
                 outcomes = await asyncio.gather(*tasks, return_exceptions=True)
                 lost = [each for each in outcomes if isinstance(each, BaseException)]
@@ -189,10 +196,7 @@ def test_a_stalled_device_is_back_when_it_moves() -> None:
         clock = FakeClock()
         with gated() as (brain, gate):
             async with scheduling(brain, PACKS, clock=clock) as scheduler:
-                tasks = [asyncio.create_task(scheduler.answer(ask(f"{index} " * 40))) for index in range(8)]
-                await gate.both_run()
-                gate.open("one")
-                await until(lambda: scheduler.load.waiting == 0 and scheduler.load.running_rows < 2)
+                tasks = await where_only_two_runs(scheduler, gate)
                 limit_s = max(each.limit_s for each in scheduler._crew.running if each is not None)
                 clock.now = 1.5 * limit_s
                 await asyncio.gather(*tasks, return_exceptions=True)

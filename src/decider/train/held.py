@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decider.calibrate.likelihood import Likelihood
 from decider.calibrate.newton import minimise
 from decider.decisions import Float64Array, IntArray
 from decider.errors import InputError
@@ -108,36 +109,30 @@ def held_out(items: Sequence[LabelledItem], kitchen: Kitchen) -> HeldOut:
     return HeldOut(packs, tuple(rows), tuple(decisions), n_refused)
 
 
-def _side_by_side(distributions: Sequence[Float64Array]) -> Float64Array:
-    widest = max(map(len, distributions))
-    return np.array([np.pad(each, (0, widest - len(each))) for each in distributions])
-
-
 def _calibrated(
     decisions: Sequence[_Decision], distributions: Sequence[Float64Array], weights: Float64Array
 ) -> tuple[float, float]:
     """The temperature of the least weighted mean NLL, and that NLL; convex in 1/T (Guo et al., 2017)."""
     if not all(np.isfinite(each).all() for each in distributions):
         return 1.0, float("nan")
-    logs = np.log(np.maximum(_side_by_side(distributions), np.finfo(np.float64).tiny))
-    rows, gold = np.arange(len(decisions)), [decision.gold for decision in decisions]
+    counts = np.array([len(each) for each in distributions])
+    starts = np.cumsum(counts) - counts
+    logs = np.log(np.maximum(np.concatenate(distributions), np.finfo(np.float64).tiny))
+    logs -= np.repeat(np.maximum.reduceat(logs, starts), counts)
+    gold = starts + np.array([decision.gold for decision in decisions])
+    data = Likelihood(logs, starts, gold, np.zeros(len(decisions), np.bool_))
 
     def evaluate(beta: Float64Array) -> tuple[float, Float64Array, Float64Array]:
-        scaled = beta * logs
-        found = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-        found /= found.sum(axis=1, keepdims=True)
-        mean = (found * logs).sum(axis=1)
-        bend = (found * logs * logs).sum(axis=1) - mean * mean
-        nll = -np.log(np.maximum(found[rows, gold], np.finfo(np.float64).tiny))
-        slope = weights @ (mean - logs[rows, gold])
-        return float(weights @ nll), np.array([slope]), np.array([[weights @ bend]])
+        curve = data.curve(float(beta[0]))
+        return float(weights @ curve.nll), np.array([weights @ curve.slope]), np.array([[weights @ curve.bend]])
 
     beta = minimise(evaluate, np.ones(1), np.array([1 / MOST_TEMPERATURE]), np.array([MOST_TEMPERATURE]))
     return float(1 / beta[0]), evaluate(beta)[0]
 
 
 def _figures(decisions: Sequence[_Decision], distributions: Sequence[Float64Array]) -> TaskFigures:
-    probabilities = _side_by_side(distributions)
+    widest = max(map(len, distributions))
+    probabilities = np.array([np.pad(each, (0, widest - len(each))) for each in distributions])
     gold: IntArray = np.array([decision.gold for decision in decisions], np.int64)
     correct = metrics.correct_of(probabilities, gold)
     confidence = metrics.confidence_of(probabilities)
