@@ -15,10 +15,11 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 import pytest
+from plain_http import ask, body, get, told
 from server_process import ServerProcess, serving_fake
 
 from decider.serve.connections import OTHER_FILES, enough_files
@@ -27,29 +28,6 @@ from decider.serve.service import EXIT_DRAINED, EXIT_FATAL, WATCH_S, frozen
 
 PROMPT_S = 3.0
 """What happens at once happens within this, on a machine that does other things, too."""
-
-
-def body(state: str = "x") -> bytes:
-    question = {"type": "noul", "instructions": "Is it?"}
-    return json.dumps({"state": state, "model": "jev-latest", "questions": {"q": question}}).encode()
-
-
-def ask(port: int, state: str = "x", path: str = "/v1/systemone") -> tuple[int, dict[str, str], str]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=20)
-    with contextlib.closing(connection):
-        connection.request("POST", path, body(state), {"content-type": "application/json"})
-        return told(connection.getresponse())
-
-
-def get(port: int, path: str) -> tuple[int, dict[str, str], str]:
-    connection = HTTPConnection("127.0.0.1", port, timeout=20)
-    with contextlib.closing(connection):
-        connection.request("GET", path)
-        return told(connection.getresponse())
-
-
-def told(response: HTTPResponse) -> tuple[int, dict[str, str], str]:
-    return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read().decode()
 
 
 @contextlib.contextmanager
