@@ -26,7 +26,7 @@ from decider.backbone.spec import DeltaSpec
 from decider.ops import attention_kernel, convolution_kernel, delta_kernels, head_kernels, norm_kernels
 from decider.ops.fp8 import Fp8Product, quantise_rows
 from decider.ops.fused_ops import fused_ops
-from decider.ops.launches import Launch
+from decider.ops.launches import ANY_TOKENS, DELTA_SCAN, Launch, Scan
 from decider.ops.norms import Norm
 from decider.ops.pack_ops import Gates, as_heads, opened
 from decider.ops.rotary import Rotation
@@ -203,8 +203,11 @@ def configurations(n: int) -> None:
                 with launched(delta_kernels, "DELTA_CHUNK", (Launch("", None, warps=warps, block=1),)):
                     print(f"    {name:40} chunks by {warps} warps {milliseconds(work):9.4f} ms")
             for block, warps, stages in product((16, 32, 64), (4, 8), (1, 2, 3)):
-                launch = (Launch("", None, warps=warps, block=block, stages=stages),)
-                with launched(delta_kernels, "DELTA_SCAN", launch):
+                if stages == 1 and block < DELTA_SCAN.block:
+                    # Compiled wrongly, it would end this process.
+                    continue
+                scans = (Scan(Launch("", None, warps=warps, block=block, stages=stages), 0, ANY_TOKENS),)
+                with launched(delta_kernels, "delta_scans", lambda *_, scans=scans, **__: scans):
                     print(
                         f"    {name:40} {block} features, {warps} warps, {stages} stages {milliseconds(work):9.4f} ms"
                     )

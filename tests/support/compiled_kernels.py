@@ -20,6 +20,7 @@ from decider.ops.launches import (
     CONVOLUTION,
     DELTA_CHUNK,
     DELTA_SCAN,
+    DELTA_SCAN_LONG,
     HEADS,
     NORM,
     SWIGLU,
@@ -44,7 +45,7 @@ NUMBERS = {
     "linear_from": REAL,
 }
 # Counts that may be anything; all other integers are strides and sizes.
-COUNTS = ("n_tokens", "n_sequences", "n_begun")
+COUNTS = ("n_tokens", "n_sequences", "n_begun", "n_trunk_chunks", "above", "most")
 
 
 def compiled(
@@ -95,13 +96,13 @@ def main() -> None:
     compiled("convolution", convolution_kernel._convolved_head, taps, delta | rows, CONVOLUTION[-1])
     heads = {"key_heads": 16, "value_heads": 16, "key_dim": 128, "value_dim": 128, "size": 64, "key_block": 128}
     real = {"decay_rate": "*fp32", "running": "*fp32", "begun": "*fp32"}
-    ints = {"offsets": "*i32", "chunks": "*i32", "parents": "*i32"}
+    ints = dict.fromkeys(("offsets", "chunks", "trunk_offsets", "trunk_chunks", "parents"), "*i32")
     logits = ("beta_logits", "decay_logits", "decay_bias")
     rule = dict.fromkeys(("query", "key", "value", "read", "new", "within", "result", *logits), X) | real | ints
-    inverse = {"levels": 6, "value_block": 128, "precision": "tf32"}
+    inverse = {"levels": 6, "value_block": 128, "precision": "tf32", "is_tree": True}
     for launch in DELTA_CHUNK:
         compiled(launch.name, delta_kernels._prepare_chunk, rule, heads | inverse, launch)
-    for launch in DELTA_SCAN:
+    for launch in (DELTA_SCAN, DELTA_SCAN_LONG):
         flow: dict[str, object] = {"ended": None, "value_block": launch.block, "begins": True, "keeps": False}
         compiled(launch.name, delta_kernels._scan_sequence, rule, {**heads, **flow, "stages": launch.stages}, launch)
     attended = dict.fromkeys(("query", "key", "value", "gate", "result"), X)

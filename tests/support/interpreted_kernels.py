@@ -23,7 +23,7 @@ from tree_packs import CPU, normal, pack_of, tree_for
 
 from decider.backbone.load import backbone_of
 from decider.backbone.spec import DeltaSpec
-from decider.ops import delta_kernels
+from decider.ops import delta_kernels, launches
 from decider.ops.fused_ops import fused_ops
 from decider.ops.norms import Norm
 from decider.ops.pack_ops import Gates, as_heads, opened, plain_ops
@@ -166,11 +166,16 @@ def test_attention(dtype: torch.dtype, sizes: tuple[int, int, int], tree: Tree) 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("given", [[(70, (3, 66)), (5, ()), (2, (1, 1))], [(130, ()), (20, ()), (1, ())]])
+@pytest.mark.parametrize("small_tokens", [1024, 0])
 def test_the_delta_rule(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, given: list[tuple[int, tuple[int, ...]]]
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, given: list[tuple[int, tuple[int, ...]]], small_tokens: int
 ) -> None:
-    """With fewer programs than sequences, so that each takes several, on memory that holds NaN where nothing wrote."""
+    """With fewer programs than sequences, so that each takes several, on memory that holds NaN where nothing wrote; all
+    sequences by one launch, and those of up to 20 tokens by another."""
     monkeypatch.setattr(delta_kernels, "SEQUENCES", 2)
+    monkeypatch.setattr(launches, "DELTA_SMALL_TOKENS", small_tokens)
+    monkeypatch.setattr(launches, "DELTA_SHORT_TOKENS", 20)
+    monkeypatch.setattr(launches, "DELTA_SHORT_TRUNK_TOKENS", 20)
     monkeypatch.setattr(torch, "empty", lambda *shape, **kind: torch.full(_flat(shape), torch.nan, **kind))
     n_tokens = 160
     tables = static_tables(pack_of(given), n_tokens, CPU)

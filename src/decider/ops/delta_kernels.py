@@ -15,12 +15,13 @@ other, reads nothing but operands of its products, and the decay of N is rounded
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from decider.ops.launches import DELTA_CHUNK, DELTA_SCAN, DELTA_SCAN_WIDE, SEQUENCES, launch_for
+from decider.ops.launches import DELTA_CHUNK, SEQUENCES, delta_scans, launch_for
 from decider.ops.pack_ops import Gates
 from decider.plan.tables import CHUNK_TOKENS, StaticTables
 
@@ -44,17 +45,31 @@ def _softplus(x, linear_from):  # type: ignore[no-untyped-def]
     return tl.where(x > linear_from, x, found + tl.maximum(x, 0.0))
 
 
-@triton.jit(do_not_specialize=["n_tokens"])  # type: ignore[untyped-decorator]
+@triton.jit  # type: ignore[untyped-decorator]
+def _ends_of(chunk, offsets, chunks, size: tl.constexpr):  # type: ignore[no-untyped-def]
+    """First token of a chunk, and where its sequence stops; the first is not before the second where there is none."""
+    sequence = tl.load(chunks + 2 * chunk)
+    start = tl.load(offsets + sequence) + tl.load(chunks + 2 * chunk + 1) * size
+    return start, tl.load(offsets + sequence + 1)
+
+
+@triton.jit(do_not_specialize=["n_tokens", "n_trunk_chunks"])  # type: ignore[untyped-decorator]
 def _prepare_chunk(  # type: ignore[no-untyped-def]
-    query, key, value, beta_logits, decay_logits, decay_rate, decay_bias, offsets, chunks, read, new, within, running,
-    n_tokens, beta_stride, decay_stride, linear_from,
+    query, key, value, beta_logits, decay_logits, decay_rate, decay_bias, offsets, chunks, trunk_offsets, trunk_chunks,
+    read, new, within, running, n_tokens, n_trunk_chunks, beta_stride, decay_stride, linear_from,
     key_heads: tl.constexpr, value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
     size: tl.constexpr, levels: tl.constexpr, key_block: tl.constexpr, value_block: tl.constexpr,
-    precision: tl.constexpr,
+    precision: tl.constexpr, is_tree: tl.constexpr,
 ):  # fmt: skip
     chunk, head = tl.program_id(0), tl.program_id(1)
-    sequence, number = tl.load(chunks + 2 * chunk), tl.load(chunks + 2 * chunk + 1)
-    start, stop = tl.load(offsets + sequence) + number * size, tl.load(offsets + sequence + 1)
+    if is_tree:
+        # A chunk of either, so that both are loaded and neither is beyond its table.
+        start, stop = _ends_of(tl.maximum(chunk - n_trunk_chunks, 0), offsets, chunks, size)
+        trunk_start, trunk_stop = _ends_of(tl.minimum(chunk, n_trunk_chunks - 1), trunk_offsets, trunk_chunks, size)
+        start = tl.where(chunk < n_trunk_chunks, trunk_start, start)
+        stop = tl.where(chunk < n_trunk_chunks, trunk_stop, stop)
+    else:
+        start, stop = _ends_of(chunk, offsets, chunks, size)
     if start < stop:
         place = tl.arange(0, size)
         known = start + place < stop
@@ -97,10 +112,10 @@ def _prepare_chunk(  # type: ignore[no-untyped-def]
         tl.store(running + head * n_tokens + start + place, decay, mask=known)
 
 
-@triton.jit(do_not_specialize=["n_tokens", "n_sequences", "n_begun"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["n_tokens", "n_sequences", "n_begun", "above", "most"])  # type: ignore[untyped-decorator]
 def _scan_sequence(  # type: ignore[no-untyped-def]
     query, key, read, new, within, running, offsets, parents, begun, ended, result,
-    n_tokens, n_sequences, n_begun, scale,
+    n_tokens, n_sequences, n_begun, above, most, scale,
     key_heads: tl.constexpr, value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
     size: tl.constexpr, key_block: tl.constexpr, value_block: tl.constexpr,
     begins: tl.constexpr, keeps: tl.constexpr, stages: tl.constexpr,
@@ -110,9 +125,12 @@ def _scan_sequence(  # type: ignore[no-untyped-def]
     # Surplus sequences start at the end.
     while first < end:
         stop = tl.load(offsets + sequence + 1)
+        # Another launch takes a sequence of another length; here it has no chunks, and its states are not touched.
+        is_ours = (stop - first > above) & (stop - first <= most)
+        first = tl.where(is_ours, first, stop)
         place, columns = tl.arange(0, size), tl.arange(0, key_block)
         others = tl.program_id(0) * value_block + tl.arange(0, value_block)
-        of_state = (columns < key_dim)[:, None] & (others < value_dim)[None, :]
+        of_state = (columns < tl.where(is_ours, key_dim, 0))[:, None] & (others < value_dim)[None, :]
         in_state = columns[:, None] * value_dim + others[None, :]
         state = tl.zeros([key_block, value_block], tl.float32)
         if begins:
@@ -152,11 +170,16 @@ def _scan_sequence(  # type: ignore[no-untyped-def]
         first = tl.load(offsets + tl.minimum(sequence, n_sequences))
 
 
+def _shared_bytes_of(device: torch.device) -> int:
+    """The most that a block may have; Triton's interpreter, on a processor, has no limit."""
+    facts: Any = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    return sys.maxsize if facts is None else int(facts.shared_memory_per_block_optin)
+
+
 class _Pass(NamedTuple):
     """Sequences of `StaticTables`."""
 
     offsets: Tensor
-    chunks: Tensor
     parents: Tensor | None
     """With what of the other pass's states each begins; None for nothing."""
     keeps: bool
@@ -181,65 +204,74 @@ def delta_rule_in_two_passes(
     sizes |= {"size": CHUNK_TOKENS, "key_block": max(16, triton.next_power_of_2(key_dim))}
     value_block = max(16, triton.next_power_of_2(value_dim))
     is_wide = value.dtype is torch.float32
-    chunk, scan = launch_for(DELTA_CHUNK, n_tokens), launch_for(DELTA_SCAN_WIDE if is_wide else DELTA_SCAN, n_tokens)
-    rest = _Pass(tables.rest_offsets, tables.rest_chunks, tables.rest_parents if tables.is_tree else None, keeps=False)
-    first = _Pass(tables.first_offsets, tables.first_chunks, None, keeps=True)
+    chunk, room = launch_for(DELTA_CHUNK, n_tokens), _shared_bytes_of(value.device)
+    n_trunk_chunks = tables.first_chunks.shape[0] if tables.is_tree else 0
+    _prepare_chunk[(n_trunk_chunks + tables.rest_chunks.shape[0], value_heads)](
+        query,
+        key,
+        value,
+        gates.beta,
+        gates.decay,
+        gates.rate,
+        gates.bias,
+        tables.rest_offsets,
+        tables.rest_chunks,
+        tables.first_offsets if tables.is_tree else None,
+        tables.first_chunks if tables.is_tree else None,
+        read,
+        new,
+        within,
+        running,
+        n_tokens,
+        n_trunk_chunks,
+        gates.beta.stride(0),
+        gates.decay.stride(0),
+        LINEAR_FROM,
+        **sizes,
+        levels=CHUNK_TOKENS.bit_length() - 1,
+        value_block=value_block,
+        precision="tf32x3" if is_wide else "tf32",
+        is_tree=tables.is_tree,
+        num_warps=chunk.warps,
+        num_stages=chunk.stages,
+    )
+    rest = _Pass(tables.rest_offsets, tables.rest_parents if tables.is_tree else None, keeps=False)
+    first = _Pass(tables.first_offsets, None, keeps=True)
     states = None
     for over in (first, rest) if tables.is_tree else (rest,):
         n_sequences = over.offsets.shape[0] - 1
-        _prepare_chunk[(over.chunks.shape[0], value_heads)](
-            query,
-            key,
-            value,
-            gates.beta,
-            gates.decay,
-            gates.rate,
-            gates.bias,
-            over.offsets,
-            over.chunks,
-            read,
-            new,
-            within,
-            running,
-            n_tokens,
-            gates.beta.stride(0),
-            gates.decay.stride(0),
-            LINEAR_FROM,
-            **sizes,
-            levels=CHUNK_TOKENS.bit_length() - 1,
-            value_block=value_block,
-            precision="tf32x3" if is_wide else "tf32",
-            num_warps=chunk.warps,
-            num_stages=chunk.stages,
-        )
         ended = None
         if over.keeps:
             shape = (n_sequences, value_heads, key_dim, value_dim)
             ended = torch.empty(shape, dtype=torch.float32, device=value.device)
-        block = min(scan.block, value_block)
-        _scan_sequence[(triton.cdiv(value_dim, block), min(n_sequences, SEQUENCES) * value_heads)](
-            query,
-            key,
-            read,
-            new,
-            within,
-            running,
-            over.offsets,
-            over.parents,
-            states,
-            ended,
-            result,
-            n_tokens,
-            n_sequences,
-            0 if states is None else states.shape[0],
-            key_dim**-0.5,
-            **sizes,
-            value_block=block,
-            begins=over.parents is not None,
-            keeps=over.keeps,
-            stages=scan.stages,
-            num_warps=scan.warps,
-            num_stages=scan.stages,
-        )
+        for scan, above, most in delta_scans(n_tokens, is_trunks=over.keeps, is_wide=is_wide, most_shared_bytes=room):
+            block = min(scan.block, value_block)
+            n_programs = min(n_sequences, SEQUENCES, n_tokens // (above + 1))
+            _scan_sequence[(triton.cdiv(value_dim, block), n_programs * value_heads)](
+                query,
+                key,
+                read,
+                new,
+                within,
+                running,
+                over.offsets,
+                over.parents,
+                states,
+                ended,
+                result,
+                n_tokens,
+                n_sequences,
+                0 if states is None else states.shape[0],
+                above,
+                most,
+                key_dim**-0.5,
+                **sizes,
+                value_block=block,
+                begins=over.parents is not None,
+                keeps=over.keeps,
+                stages=scan.stages,
+                num_warps=scan.warps,
+                num_stages=scan.stages,
+            )
         states = ended
     return result

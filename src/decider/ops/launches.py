@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +36,42 @@ CONVOLUTION = (Launch("taps, few rows", 512, warps=4, block=4), Launch("taps, ma
 DELTA_CHUNK = (Launch("delta, chunks", None, warps=4, block=1),)
 """A program is a chunk of a value head."""
 SEQUENCES = 32
-"""Programs of the scan along the sequences of a pack, each of which takes one after the other. Tables have room for
-hundreds that there mostly are not, and few programs run at once, as each asks for much shared memory: those without a
-sequence would stand in a queue."""
-DELTA_SCAN = (Launch("delta, sequences", None, warps=4, block=32, stages=2),)
-"""Value features a program, which goes through a sequence: the fewer, the more programs for a single sequence. With one
-stage Triton 3.6 compiles this one wrongly: it reads memory that is not its own."""
+"""The most programs of the scan along the sequences of a pack, each of which takes one after the other. Tables have
+room for hundreds that there mostly are not, and few programs run at once, as each asks for much shared memory: those
+without a sequence would stand in a queue."""
+DELTA_SCAN = Launch("delta, sequences", None, warps=4, block=64)
+"""Value features a program, which goes through a sequence. Wide programs load each key less often, and narrow ones have
+less to do a chunk. With one stage Triton 3.6 compiles 16 and 32 features wrongly: they read memory of others."""
+DELTA_SCAN_LONG = Launch("delta, long sequences", None, warps=4, block=16, stages=3)
+"""Where chunks wait for each other and little else runs."""
+DELTA_LONG_SHARED_BYTES = 183_000
+"""What that one takes as compiled for Hopper, rounded up; an A100 has less, and one launch for all."""
+DELTA_SCAN_WIDE = Launch("delta, sequences of float32", None, warps=8, block=32)
+"""Two loads in flight of numbers so wide take more shared memory than an A100 has."""
+DELTA_SMALL_TOKENS = 1024
+"""Up to how many tokens one launch serves a pack's sequences of all lengths: a second would cost more than it gains."""
+DELTA_SHORT_TOKENS, DELTA_SHORT_TRUNK_TOKENS = 1024, 256
+"""Up to how many tokens a sequence is a short one. There are few trunks, and branches wait for them."""
+ANY_TOKENS = 2**31 - 1
 
 
-DELTA_SCAN_WIDE = (Launch("delta, sequences of float32", None, warps=8, block=32),)
-"""As `DELTA_SCAN`; two loads in flight of numbers so wide take more shared memory than an A100 has."""
+class Scan(NamedTuple):
+    """A launch for the sequences of more than `above_tokens` and up to `most_tokens` tokens."""
+
+    launch: Launch
+    above_tokens: int
+    most_tokens: int
+
+
+def delta_scans(n_tokens: int, *, is_trunks: bool, is_wide: bool, most_shared_bytes: int) -> tuple[Scan, ...]:
+    """The scans that take the trunks or the other sequences of a pack of `n_tokens`, each sequence by one of them.
+
+    `most_shared_bytes`: what a block of the card may have.
+    """
+    if is_wide or n_tokens <= DELTA_SMALL_TOKENS or most_shared_bytes < DELTA_LONG_SHARED_BYTES:
+        return (Scan(DELTA_SCAN_WIDE if is_wide else DELTA_SCAN, 0, ANY_TOKENS),)
+    short = DELTA_SHORT_TRUNK_TOKENS if is_trunks else DELTA_SHORT_TOKENS
+    return Scan(DELTA_SCAN, 0, short), Scan(DELTA_SCAN_LONG, short, ANY_TOKENS)
 
 
 def launch_for(table: Sequence[Launch], n_tokens: int) -> Launch:
@@ -66,4 +93,4 @@ def attention_launch(head_dim: int, n_bytes: int) -> Launch:
 
 def shared_bytes(head_dim: int, *, has_delta: bool) -> int:
     """Shared memory that a block of the largest kernel takes, as compiled for Hopper in bfloat16, rounded up."""
-    return max(60_000 if head_dim <= 64 else 120_000, 135_000 if has_delta else 0)
+    return max(60_000 if head_dim <= 64 else 120_000, 82_000 if has_delta else 0)
