@@ -34,6 +34,8 @@ class RawAnswer:
     isolated: bool
     row_tokens: int
     """Tokens of the longest row it was read from; 0 for a lone option, which is not read."""
+    familiarity: float | None = None
+    """Of the question, where the model has wordings to compare with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,7 +281,16 @@ class Decider:
                 layout = self._layout_of(request)
                 built.append(self._stack.builder.build(request, layout=layout, truncate=self._settings.truncate))
         scores = iter(self._engines.score([row for one in built for row in one.rows]))
-        return [raw_answers(one, [next(scores) for _ in one.rows]) for one in built]
+        raw = [raw_answers(one, [next(scores) for _ in one.rows]) for one in built]
+        if self._stack.wordings is None:
+            return raw
+        return [
+            {
+                name: replace(own, familiarity=self._familiarity(request.questions[name]))
+                for name, own in answers.items()
+            }
+            for request, answers in zip(requests, raw, strict=True)
+        ]
 
     def _answer(
         self,
@@ -331,14 +340,23 @@ class Decider:
     def _temperatures(self, request: Request, built: Rows, layout: Layout, override: float | None) -> list[list[float]]:
         """One temperature a slot of each row, in the rows' order."""
         spread = [[1.0] * len(row.slots) for row in built.rows]
+        given = self.calibration.temperatures
         for question_id, slots in built.places.items():
-            kind = request.questions[question_id].kind
+            question = request.questions[question_id]
+            familiarity = self._familiarity(question) if given.unfamiliar_by_type else 1.0
             for slot in slots:
-                n_options = built.rows[slot.row].n_options[slot.index]
                 spread[slot.row][slot.index] = override or temperature_for(
-                    self.calibration.temperatures, kind=kind, n_options=n_options, schema_first=layout.schema_first
+                    given,
+                    kind=question.kind,
+                    n_options=built.rows[slot.row].n_options[slot.index],
+                    familiarity=familiarity,
+                    schema_first=layout.schema_first,
                 )
         return spread
+
+    def _familiarity(self, question: Question) -> float:
+        assert self._stack.wordings is not None
+        return self._stack.wordings.familiarity(question)
 
     def _run(self, asked: Sequence[Asked]) -> list[Answers]:
         """Score the rows of all askings of all requests at once, which fills batches, and read the answers."""

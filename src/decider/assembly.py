@@ -47,6 +47,7 @@ from decider.tokens.labels import LabelTable, label_table
 from decider.tokens.layout import Layout
 from decider.tokens.rows import RowBuilder
 from decider.tokens.tokenizer import Tokenizer
+from decider.tokens.wordings import WORDINGS_NAME, Wordings, load_wordings
 
 Say = Callable[[str], None]
 
@@ -81,6 +82,8 @@ class Stack:
     folder: ModelFolder
     config: DeciderConfig
     calibration: Calibration
+    wordings: Wordings | None
+    """Those that the model was trained on, where that is known."""
     dtype_key: str
     """The entry of `x_calibration` that answers are calibrated by, where it has one."""
     layout: Layout
@@ -323,6 +326,12 @@ def assemble(settings: Settings, say: Say) -> Stack:
     key = "fp8" if settings.fp8 else DTYPE_KEYS[opened.loaded.dtype]
     if config.x_calibration and key not in config.x_calibration:
         say(f"x_calibration has no entry for {key}; the plain temperatures are used")
+    calibration, wordings = config.for_dtype(key), load_wordings(opened.folder.path)
+    if calibration.temperatures.unfamiliar_by_type and wordings is None:
+        raise ConfigError(
+            f"the calibration of {key} has temperatures for unfamiliar wordings, and {opened.folder.path} has no "
+            f"{WORDINGS_NAME} to tell them by; copy it from where the model is, or calibrate into a new file"
+        )
     builder = RowBuilder(
         opened.tokenizer,
         opened.labels,
@@ -335,7 +344,8 @@ def assemble(settings: Settings, say: Say) -> Stack:
     return Stack(
         folder=opened.folder,
         config=config,
-        calibration=config.for_dtype(key),
+        calibration=calibration,
+        wordings=wordings,
         dtype_key=key,
         layout=opened.layout,
         builder=builder,

@@ -45,6 +45,8 @@ class Decisions:
     """The distinct lists of option names; levels and (no, yes) are named too."""
     option_list: IntArray
     """Index into `option_lists`."""
+    familiarity: Float64Array | None = None
+    """Each question's, in [0, 1], as `tokens.wordings` has it; None where the model has no wordings to compare with."""
 
     def __len__(self) -> int:
         return len(self.key)
@@ -55,6 +57,7 @@ class Decisions:
         assert len(self.task) == n, (len(self.task), n)
         assert all(column.shape == (n,) for column in columns), n
         assert self.logits.shape[:-1] == (n,), self.logits.shape
+        assert self.familiarity is None or self.familiarity.shape == (n,), n
 
     def take(self, rows: IntArray | BoolArray) -> Decisions:
         """The decisions at `rows` (indices or a mask), in that order."""
@@ -70,6 +73,7 @@ class Decisions:
             row_tokens=self.row_tokens[indices],
             option_lists=self.option_lists,
             option_list=self.option_list[indices],
+            familiarity=None if self.familiarity is None else self.familiarity[indices],
         )
 
 

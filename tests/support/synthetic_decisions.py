@@ -7,6 +7,7 @@ the levels' share of yes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -49,15 +50,4 @@ def synthetic(
 
 def with_gold(decisions: Decisions, gold: IntArray) -> Decisions:
     """The same with other right answers."""
-    return Decisions(
-        decisions.key,
-        decisions.task,
-        decisions.kind,
-        decisions.n_options,
-        gold,
-        decisions.logits,
-        decisions.isolated,
-        decisions.row_tokens,
-        decisions.option_lists,
-        decisions.option_list,
-    )
+    return replace(decisions, gold=gold)

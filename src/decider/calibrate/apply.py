@@ -11,6 +11,7 @@ from typing import Literal, cast
 import numpy as np
 
 from decider.decisions import KINDS, NOUL, BoolArray, Decisions, Float64Array, IntArray, distributions
+from decider.errors import ConfigError
 from decider.selective import noul_mapped
 from decider.tokens.calibration import Calibration, Temperatures
 from decider.tokens.temperature import temperature_for
@@ -24,17 +25,43 @@ def option_counts(n_options: IntArray, isolated: BoolArray) -> IntArray:
 
 
 def temperatures_at(
-    temperatures: Temperatures, kind: IntArray, counts: IntArray, *, schema_first: bool
+    temperatures: Temperatures,
+    kind: IntArray,
+    counts: IntArray,
+    familiarity: Float64Array | None,
+    *,
+    schema_first: bool,
 ) -> Float64Array:
-    """[N]: the temperature of each decision by its `kind` and `option_counts`, as `temperature_for` has it."""
+    """[N]: the temperature of each decision by its `kind`, `option_counts` and familiarity, as by `temperature_for`.
+
+    Raises ConfigError where temperatures differ by familiarity, which the decisions do not say.
+    """
+    if temperatures.unfamiliar_by_type and familiarity is None:
+        raise ConfigError(
+            "there is a temperature for unfamiliar wordings, and the decisions do not say how familiar theirs are; ask "
+            "again with the model that has decider_wordings.npy, or calibrate into a new file"
+        )
     base = int(counts.max(initial=0)) + 1
     codes, places = np.unique(kind * base + counts, return_inverse=True)
     each = [divmod(code, base) for code in codes.tolist()]
-    table = [
-        temperature_for(temperatures, kind=cast("Kind", KINDS[own]), n_options=n, schema_first=schema_first)
-        for own, n in each
-    ]
-    return np.asarray(table, dtype=np.float64)[places]
+    strange, known = (
+        np.array(
+            [
+                temperature_for(
+                    temperatures,
+                    kind=cast("Kind", KINDS[own]),
+                    n_options=n,
+                    familiarity=end,
+                    schema_first=schema_first,
+                )
+                for own, n in each
+            ],
+            dtype=np.float64,
+        )[places]
+        for end in (0.0, 1.0)
+    )
+    # All that is not by familiarity is the same at both ends.
+    return known if familiarity is None else familiarity * known + (1 - familiarity) * strange
 
 
 def served_temperatures(
@@ -43,7 +70,7 @@ def served_temperatures(
     """[N]: the temperature that each of `decisions` is answered at, if its request overrides none."""
     temperatures = calibration.temperatures if isinstance(calibration, Calibration) else calibration
     counts = option_counts(decisions.n_options, decisions.isolated)
-    return temperatures_at(temperatures, decisions.kind, counts, schema_first=schema_first)
+    return temperatures_at(temperatures, decisions.kind, counts, decisions.familiarity, schema_first=schema_first)
 
 
 def served_distributions(decisions: Decisions, calibration: Calibration, *, schema_first: bool) -> Float64Array:

@@ -30,6 +30,7 @@ NAMES = {
     "scalar": "one temperature",
     "by_type": "by type",
     "by_options": "by option count",
+    "by_familiarity": "by type and familiarity",
 }
 """What people call the forms."""
 
@@ -242,7 +243,13 @@ def _why_none(n_items: int) -> str:
 def _merged(present: Temperatures, fitted: Temperatures, *, schema_first: bool) -> Temperatures:
     if schema_first:
         return replace(present, schema_first=fitted.schema_first, schema_first_by_type=fitted.schema_first_by_type)
-    return replace(present, plain=fitted.plain, by_type=fitted.by_type, by_options=fitted.by_options)
+    return replace(
+        present,
+        plain=fitted.plain,
+        by_type=fitted.by_type,
+        unfamiliar_by_type=fitted.unfamiliar_by_type,
+        by_options=fitted.by_options,
+    )
 
 
 def _warnings(

@@ -7,19 +7,22 @@ is settled on all decisions; if folds settled it, each would compare other forms
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 
 from decider.calibrate.apply import option_counts, temperatures_at
 from decider.calibrate.likelihood import Likelihood, likelihood
-from decider.calibrate.temperatures import Fitted, FittedLine, fit_line, fit_scalar
+from decider.calibrate.temperatures import Fitted, FittedLine, FittedPair, fit_line, fit_pair, fit_scalar
 from decider.decisions import KINDS, Decisions, Float64Array, IntArray
 from decider.tokens.calibration import Temperatures
 
 LEAST_OF_TYPE = 100
-"""Decisions of a type for a temperature of its own; of few options, and of many, for a line between them."""
+"""Decisions of a type for a temperature of its own; of few options, and of many, for a line between them; of a type's
+familiar questions, and of its others, for one each."""
+FAMILIAR = 0.5
+"""From what familiarity on a question counts as a familiar one there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class FittedForm:
     """One form, and the fits it is made of, by what they are for: "all", a type, or "options"."""
 
     temperatures: Temperatures
-    parts: Mapping[str, Fitted | FittedLine]
+    parts: Mapping[str, Fitted | FittedLine | FittedPair]
 
     @property
     def sound(self) -> bool:
@@ -43,7 +46,7 @@ class FittedForm:
     @property
     def parameters(self) -> int:
         """How many numbers were fitted."""
-        return sum(2 if isinstance(part, FittedLine) else 1 for part in self.parts.values())
+        return sum(1 if isinstance(part, Fitted) else 2 for part in self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +62,21 @@ class Fitting:
     """Types with a temperature of their own in the form by type; without any there is no such form."""
     spreads: bool
     """Whether few options and many are both common enough to tell a line."""
+    familiarity: Float64Array | None
+    """None where it is not known."""
+    pairs: tuple[int, ...]
+    """Types of which familiar questions and others are both common enough; without any there is no form by it."""
     schema_first: bool
     """Of which layouts the decisions are, and so which temperatures are fitted."""
 
     def at(self, temperatures: Temperatures) -> Float64Array:
         """[N]: the temperature of each decision."""
-        return temperatures_at(temperatures, self.kind, self.counts, schema_first=self.schema_first)
+        return temperatures_at(temperatures, self.kind, self.counts, self.familiarity, schema_first=self.schema_first)
 
     def fit(self) -> dict[str, FittedForm]:
-        """On all: `scalar`; `by_type` where types differ; `by_options` where counts spread, if states come first."""
+        """On all: `scalar`; `by_type` where types differ; if states come first, `by_options` where counts spread, and
+        `by_familiarity` where familiarity does.
+        """
         return self._fit(np.arange(len(self.kind)), {})
 
     def fit_without(self, held: int, whole: Mapping[str, FittedForm]) -> dict[str, FittedForm]:
@@ -82,6 +91,10 @@ class Fitting:
             forms["by_type"] = self._by_type(data, self.kind[rows], scalar, near.get("by_type"))
         if not self.schema_first and self.spreads:
             forms["by_options"] = self._by_options(data, self.counts[rows], scalar, near.get("by_options"))
+        if not self.schema_first and self.pairs and self.familiarity is not None:
+            forms["by_familiarity"] = self._by_familiarity(
+                data, self.kind[rows], self.familiarity[rows], scalar, near.get("by_familiarity")
+            )
         return forms
 
     def _by_type(self, data: Likelihood, kind: IntArray, scalar: Fitted, near: FittedForm | None) -> FittedForm:
@@ -91,7 +104,8 @@ class Fitting:
             rows = np.flatnonzero(kind == code)
             # All of a type may lie in the one fold that is held out.
             if len(rows):
-                fitted = fit_scalar(data.take(rows), None if near is None else near.temperature(KINDS[code]))
+                before = None if near is None else near.parts[KINDS[code]]
+                fitted = fit_scalar(data.take(rows), before.temperature if isinstance(before, Fitted) else None)
                 # Of a type whose answers are all right nothing is known but that; it keeps the temperature of all.
                 if near is not None or fitted.bound != "lower":
                     own[KINDS[code]] = fitted
@@ -108,6 +122,33 @@ class Fitting:
         ends = (scalar.temperature, scalar.temperature) if before is None else (before.at(least), before.at(most))
         fitted = fit_line(data, counts, ends)
         return FittedForm(Temperatures(scalar.temperature, by_options=fitted.line), {"options": fitted})
+
+    def _by_familiarity(
+        self,
+        data: Likelihood,
+        kind: IntArray,
+        familiarity: Float64Array,
+        scalar: Fitted,
+        near: FittedForm | None,
+    ) -> FittedForm:
+        """By type, and two temperatures for each of `pairs`."""
+        single = self._by_type(data, kind, scalar, near)
+        parts: dict[str, Fitted | FittedLine | FittedPair] = dict(single.parts)
+        familiar, unfamiliar = dict(single.temperatures.by_type), {}
+        for code in self.pairs:
+            name, rows = KINDS[code], np.flatnonzero(kind == code)
+            before = None if near is None else near.parts[name]
+            start = (
+                (before.familiar, before.unfamiliar) if isinstance(before, FittedPair) else (scalar.temperature,) * 2
+            )
+            # All of a type may lie in the one fold that is held out.
+            if len(rows):
+                pair = fit_pair(data.take(rows), familiarity[rows], start)
+                parts[name], familiar[name], unfamiliar[name] = pair, pair.familiar, pair.unfamiliar
+        given = replace(self._given(scalar.temperature, familiar), unfamiliar_by_type=MappingProxyType(unfamiliar))
+        if {KINDS[code] for code in np.unique(self.kind)} <= familiar.keys():
+            parts.pop("all", None)
+        return FittedForm(given, parts)
 
     def fixed(self, temperature: float) -> Temperatures:
         """`temperature` for every decision."""
@@ -134,5 +175,15 @@ def fitting(decisions: Decisions, fold: IntArray, *, schema_first: bool) -> Fitt
         fold=fold,
         own_types=tuple(np.flatnonzero(sizes >= LEAST_OF_TYPE).tolist()) if several else (),
         spreads=bool(min(few, len(logs) - few) >= LEAST_OF_TYPE),
+        familiarity=decisions.familiarity,
+        pairs=_pairs(decisions),
         schema_first=schema_first,
     )
+
+
+def _pairs(decisions: Decisions) -> tuple[int, ...]:
+    if decisions.familiarity is None:
+        return ()
+    familiar = decisions.familiarity >= FAMILIAR
+    sides = (np.bincount(decisions.kind[side], minlength=len(KINDS)) for side in (familiar, ~familiar))
+    return tuple(np.flatnonzero(np.minimum(*sides) >= LEAST_OF_TYPE).tolist())

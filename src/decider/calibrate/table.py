@@ -15,7 +15,7 @@ from decider.calibrate.forms import FittedForm
 from decider.calibrate.noul import MapForm
 from decider.calibrate.run import Calibrated
 from decider.calibrate.scoring import Estimate
-from decider.calibrate.temperatures import Fitted
+from decider.calibrate.temperatures import Fitted, FittedPair
 from decider.questions.jsontext import JsonValue
 from decider.tokens.calibration import IsotonicMap, PlattMap, Thresholds, temperatures_json, to_json
 
@@ -97,6 +97,11 @@ def _temperatures(form: FittedForm) -> str:
         fit = given.by_options
         return f"T(n) = max({fit.minimum:.4g}, {fit.a:.4g} {fit.b:+.4g} · ln n)"
     fitted = [f"T({what}) = {_part(part)}" for what, part in form.parts.items() if isinstance(part, Fitted)]
+    fitted += [
+        f"T({what}) = {part.familiar:.4g} in familiar words to {part.unfamiliar:.4g} in others"
+        for what, part in form.parts.items()
+        if isinstance(part, FittedPair)
+    ]
     return ", ".join(fitted) if fitted else "nothing is fitted"
 
 

@@ -1,4 +1,4 @@
-"""Temperatures by the mean NLL: one for all, one a type, or one a count of options.
+"""Temperatures by the mean NLL: one for all, one a type, one a count of options, or between two by familiarity.
 
 Every decision weighs the same, whatever its type, task and number of options. It refuses to know which form is worth
 it; `fit` compares them held out. Trap: with every answer right the NLL falls until T is 0, and answers of a model at
@@ -49,6 +49,16 @@ class FittedLine:
     """Which of `BOUNDS` the temperature of the fewest or the most options lies on; the lower one if both do."""
 
 
+@dataclass(frozen=True, slots=True)
+class FittedPair:
+    """Two temperatures, between which it goes linearly with familiarity."""
+
+    familiar: float
+    unfamiliar: float
+    bound: Bound | None
+    """Which of `BOUNDS` one of them lies on; the lower one if both do."""
+
+
 def fit_scalar(data: Likelihood, near: float | None = None) -> Fitted:
     """The temperature of the least mean NLL, to 1e-6 and better; `data` is not empty.
 
@@ -90,10 +100,22 @@ def fit_line(data: Likelihood, counts: IntArray, near: tuple[float, float]) -> F
     places = np.log(np.maximum(counts, 2))
     first, last = float(places.min()), float(places.max())
     assert first < last, first
-    share = (places - first) / (last - first)
+    low, high, bound = _ends(data, (places - first) / (last - first), near)
+    b = (high - low) / (last - first)
+    return FittedLine(OptionTemperature(low - b * first, b, min(low, high)), bound)
+
+
+def fit_pair(data: Likelihood, familiarity: Float64Array, near: tuple[float, float]) -> FittedPair:
+    """The temperatures at a `familiarity` [N] of 1 and of 0 of the least mean NLL, near `near`, within `BOUNDS`."""
+    unfamiliar, familiar, bound = _ends(data, familiarity, near[::-1])
+    return FittedPair(familiar, unfamiliar, bound)
+
+
+def _ends(data: Likelihood, share: Float64Array, near: tuple[float, float]) -> tuple[float, float, Bound | None]:
+    """The temperatures at a `share` [N] of 0 and of 1, linear in it between them, and which bound one of them is on."""
 
     def evaluate(x: Float64Array) -> tuple[float, Float64Array, Float64Array]:
-        # The ends' temperatures are e^x; between them T is linear in ln n.
+        # The ends' temperatures are e^x.
         ends = np.exp(x)
         parts = np.stack([(1 - share) * ends[0], share * ends[1]])
         beta = 1 / parts.sum(axis=0)
@@ -107,5 +129,4 @@ def fit_line(data: Likelihood, counts: IntArray, near: tuple[float, float]) -> F
     ends = minimise(evaluate, np.log(near), np.full(2, LOWEST), np.full(2, HIGHEST))
     bound: Bound | None = "lower" if (ends == LOWEST).any() else "upper" if (ends == HIGHEST).any() else None
     low, high = (float(end) for end in np.clip(np.exp(ends), *BOUNDS))
-    b = (high - low) / (last - first)
-    return FittedLine(OptionTemperature(low - b * first, b, min(low, high)), bound)
+    return low, high, bound

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from decider.data.items import Item, Task
+from decider.questions.words import plain_words
 
 NEAR = 0.7
 """Jaccard similarity of two texts' word pairs from which they count as near-copies."""
@@ -61,8 +60,7 @@ def is_test(group: str) -> bool:
 
 def normalised(text: str) -> str:
     """Words without case, accents' encodings and punctuation, one space apart; the text itself where it has none."""
-    words = re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold())
-    return " ".join(words) or text
+    return " ".join(plain_words(text)) or text
 
 
 def digest_of(item: Item) -> str:

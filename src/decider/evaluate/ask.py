@@ -147,6 +147,7 @@ class _Columns:
         self._numbers: list[tuple[int, int, int, bool, int, int]] = []
         self._logits: list[np.ndarray[tuple[int], np.dtype[np.float64]]] = []
         self._lists: dict[tuple[str, ...], int] = {}
+        self._familiarity: list[float | None] = []
 
     def __len__(self) -> int:
         return len(self._key)
@@ -163,9 +164,11 @@ class _Columns:
             kind = KINDS.index(question.kind)
             self._numbers.append((kind, len(names), gold, answer.isolated, answer.row_tokens, which))
             self._logits.append(answer.logits)
+            self._familiarity.append(answer.familiarity)
 
     def decisions(self, n: int) -> Decisions:
         """The first `n`."""
+        familiarity = self._familiarity[:n]
         numbers = np.array(self._numbers[:n], dtype=np.int64).reshape(-1, 6)
         kind, n_options, gold, isolated, row_tokens, option_list = numbers.T.copy()
         logits = np.full((len(numbers), n_options.max(initial=0)), -np.inf)
@@ -182,6 +185,7 @@ class _Columns:
             row_tokens=row_tokens,
             option_lists=tuple(self._lists),
             option_list=option_list,
+            familiarity=None if None in familiarity else np.array(familiarity, dtype=np.float64),
         )
 
 

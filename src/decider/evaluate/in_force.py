@@ -56,7 +56,11 @@ def described(calibration: Calibration, dtype: str, *, schema_first: bool) -> st
         fit = given.by_options
         plain = f"{fit.a:.4g} {'−' if fit.b < 0 else '+'} {abs(fit.b):.4g} · ln(options), {fit.minimum:g} at least"
         by_type = {}
-    types = ", ".join(f"{kind} {value:.4g}" for kind, value in by_type.items())
+    strange = given.unfamiliar_by_type
+    types = ", ".join(
+        f"{kind} {value:.4g}" + (f" to {strange[kind]:.4g} in unfamiliar words" if kind in strange else "")
+        for kind, value in by_type.items()
+    )
     said = f"temperature {f'{types}, others {plain}' if types and len(by_type) < 3 else types or plain}"
     if calibration.noul_map is not None:
         said += f"; P(yes) by {'Platt' if isinstance(calibration.noul_map, PlattMap) else 'isotonic'} map"

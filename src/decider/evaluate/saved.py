@@ -9,6 +9,7 @@ What others write needs two arrays; the rest mean what is said here where they a
 - `isolated` [N] bool: rows of a Score that hold a log-odds of yes a level: else none is.
 - `key` [N] text, unique: else "1", "2", …. `task` [N] text: else the file's name without its suffix.
 - `row_tokens` [N] integer: else 0.
+- `familiarity` [N] floating, in [0, 1] (`decider.tokens.wordings`): else not known.
 - `option_lists` text, a JSON list of lists of option names, and `option_list` [N] integer, which of them is a row's:
   else options are called "0", "1", …, and a Noul's "no", "yes". Both or neither.
 - `facts` text, a JSON object with the fields of `RunFacts`: else they are "not said".
@@ -40,7 +41,7 @@ from decider.questions.prompt import NO_YES
 
 ARRAYS = (
     "logits", "gold", "n_options", "kind", "isolated", "key", "task", "row_tokens", "option_lists", "option_list",
-    "facts",
+    "familiarity", "facts",
 )  # fmt: skip
 INTEGERS, FLOATS, BOOLS, TEXT = "iu", "f", "b", "U"
 WORDS = {INTEGERS: "integers", FLOATS: "floating-point numbers", BOOLS: "booleans", TEXT: "text"}
@@ -52,6 +53,7 @@ def save_decisions(path: Path, decisions: Decisions, facts: RunFacts) -> None:
     """Write both to `path`, which ends in ".npz". Raises ConfigError for another suffix, or what cannot be written."""
     if path.suffix != ".npz":
         raise ConfigError(f"{str(path)!r:.120} does not end in .npz; decisions are saved as such a file")
+    known: dict[str, Any] = {} if decisions.familiarity is None else {"familiarity": decisions.familiarity}
     with whole_file(path) as file:
         np.savez_compressed(
             file,
@@ -65,6 +67,7 @@ def save_decisions(path: Path, decisions: Decisions, facts: RunFacts) -> None:
             row_tokens=decisions.row_tokens,
             option_lists=np.array(json.dumps(decisions.option_lists)),
             option_list=decisions.option_list,
+            **known,
             facts=np.array(json.dumps(facts.to_json())),
         )
 
@@ -102,6 +105,9 @@ def _decisions(arrays: Arrays, stem: str) -> Decisions:
     _refuse(isolated & (kind != SCORE), "isolated", "is true for what is no score, whose levels alone may be")
     row_tokens = _integers(arrays, "row_tokens", n, default=np.zeros(n, dtype=np.int64))
     _refuse(row_tokens < 0, "row_tokens", "is negative")
+    familiarity = _column(arrays, "familiarity", FLOATS, n).astype(np.float64) if "familiarity" in arrays else None
+    if familiarity is not None:
+        _refuse(~((familiarity >= 0) & (familiarity <= 1)), "familiarity", "is not within 0 and 1")
     option_lists, option_list = _options(arrays, kind, n_options)
     task = _column(arrays, "task", TEXT, n, default=np.full(n, stem))
     return Decisions(
@@ -115,6 +121,7 @@ def _decisions(arrays: Arrays, stem: str) -> Decisions:
         row_tokens=row_tokens,
         option_lists=option_lists,
         option_list=option_list,
+        familiarity=familiarity,
     )
 
 

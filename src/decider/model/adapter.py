@@ -26,6 +26,7 @@ from torch import Tensor
 from decider.errors import ModelError, first_line
 from decider.model.checkpoint import SINGLE, copy_beside, read_tensors, short_names
 from decider.tokens.config import CONFIG_NAME
+from decider.tokens.wordings import WORDINGS_NAME
 
 ADAPTER_NAME = "adapter.safetensors"
 FORMAT = "decider-adapter-2"
@@ -163,11 +164,13 @@ def write_merged(base: Path, adapter: Adapter, folder: Path) -> None:
 
 def write_served(folder: Path, base: Path, target: Path) -> None:
     """Write into `target` the model that is served of `folder`: its adapter merged into the model folder `base`, with
-    the `decider_config.json` of `folder`, where it has one. Raises ModelError as `load_adapter` and `merged` do.
+    the `decider_config.json` and the wordings of `folder`, where it has them. Raises ModelError as `load_adapter` and
+    `merged` do.
     """
     write_merged(base, load_adapter(folder / ADAPTER_NAME), target)
-    if (folder / CONFIG_NAME).is_file():
-        shutil.copyfile(folder / CONFIG_NAME, target / CONFIG_NAME)
+    for name in (CONFIG_NAME, WORDINGS_NAME):
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, target / name)
 
 
 def _stored(name: str, values: Tensor, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:

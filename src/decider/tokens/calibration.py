@@ -26,6 +26,7 @@ DTYPES = (*DTYPE_KEYS.values(), "fp8")
 TEMPERATURE_KEYS = (
     "temperature",
     "temperature_by_type",
+    "temperature_unfamiliar_by_type",
     "temperature_by_options",
     "temperature_schema_first",
     "temperature_schema_first_by_type",
@@ -55,9 +56,12 @@ class Temperatures:
     plain: float = 1.0
     by_type: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     by_options: OptionTemperature | None = None
-    """Not together with `by_type`."""
+    """Not together with `by_type` and `unfamiliar_by_type`."""
     schema_first: float | None = None
     schema_first_by_type: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    unfamiliar_by_type: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Of types that have two temperatures: that of a question whose wording training did not have. `by_type` is then
+    of those it had, and between them the temperature goes linearly with `wordings.Wordings.familiarity`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +129,18 @@ class Calibration:
 def parse_temperatures(table: Table) -> Temperatures:
     """The temperature keys of `table`; other keys are left alone. Raises ConfigError."""
     by_type = _by_type(table, "temperature_by_type")
+    unfamiliar = _by_type(table, "temperature_unfamiliar_by_type")
     by_options = _by_options(table, "temperature_by_options")
     if by_type and by_options is not None:
         raise table.fault("temperature_by_options", "absent where temperature_by_type is given")
+    if lacking := sorted(unfamiliar.keys() - by_type.keys()):
+        allowed = f"of types that temperature_by_type has, too, which {lacking[0]} is not"
+        raise table.fault("temperature_unfamiliar_by_type", allowed)
     schema_first = "temperature_schema_first"
     return Temperatures(
         plain=table.positive("temperature", default=1.0),
         by_type=by_type,
+        unfamiliar_by_type=unfamiliar,
         by_options=by_options,
         schema_first=None if table.entries.get(schema_first) is None else table.positive(schema_first),
         schema_first_by_type=_by_type(table, "temperature_schema_first_by_type"),
@@ -174,6 +183,8 @@ def temperatures_json(temperatures: Temperatures) -> dict[str, JsonValue]:
     entry: dict[str, JsonValue] = {"temperature": temperatures.plain}
     if temperatures.by_type:
         entry["temperature_by_type"] = {**temperatures.by_type}
+    if temperatures.unfamiliar_by_type:
+        entry["temperature_unfamiliar_by_type"] = {**temperatures.unfamiliar_by_type}
     if temperatures.by_options is not None:
         fit = temperatures.by_options
         entry["temperature_by_options"] = {"a": fit.a, "b": fit.b, "min": fit.minimum}

@@ -24,6 +24,7 @@ from decider.model.wheel import Say
 from decider.plan.packs import PackLimits
 from decider.run.device import pick_device
 from decider.settings import Settings
+from decider.tokens.wordings import save_wordings, wordings_of
 from decider.train import checkpoint as checkpoints
 from decider.train.base import Base, check_forward, open_base
 from decider.train.card import write_card
@@ -172,6 +173,7 @@ def train(
     outcome = run.train(station, workers=workers)
     say(f"trained {outcome.step:,} steps in {duration(outcome.elapsed_s)}; writing {out}")
     export(base, model.trainee, out, version=name, adapter_dtype=adapter_dtype)
+    save_wordings(out, wordings_of(question for item in items for question in item.request.questions.values()))
     _write(out, base, data, items, recipe, facts, outcome, say)
     return outcome
 

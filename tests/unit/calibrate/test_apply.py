@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,10 +20,12 @@ from tiny_models import link_checkpoint
 from decider.api import Decider
 from decider.calibrate.apply import served_distributions, served_temperatures
 from decider.decisions import KINDS, Decisions, distributions
+from decider.errors import ConfigError
 from decider.evaluate import ask
 from decider.evaluate.labelled import read_labelled
 from decider.questions.answered import Answers
 from decider.questions.answers import ChoiceAnswer, ScoreAnswer
+from decider.questions.types import Noul
 from decider.tokens.calibration import (
     Calibration,
     IsotonicMap,
@@ -32,6 +35,7 @@ from decider.tokens.calibration import (
     to_json,
 )
 from decider.tokens.temperature import temperature_for
+from decider.tokens.wordings import LEAST_ASKED, save_wordings, wordings_of
 
 TinyFolder = Callable[[str], Path]
 
@@ -40,6 +44,7 @@ GIVEN = [
     Temperatures(),
     Temperatures(1.3),
     Temperatures(1.3, BY_TYPE),
+    Temperatures(1.3, BY_TYPE, unfamiliar_by_type=MappingProxyType({"choice": 1.0, "noul": 4.0})),
     Temperatures(1.3, by_options=OptionTemperature(2.0, -0.7, 0.6)),
     Temperatures(1.3, BY_TYPE, schema_first=0.8, schema_first_by_type=MappingProxyType({"noul": 3.0})),
 ]
@@ -51,20 +56,32 @@ MAPS = [None, PlattMap(0.7, -0.4), IsotonicMap((0.1, 0.4, 0.9), (0.2, 0.3, 0.6))
 def test_each_decision_has_the_temperature_of_its_kind_and_count(
     temperatures: Temperatures, schema_first: bool
 ) -> None:
-    decisions = synthetic(300, isolated=True)
+    familiarity = np.random.default_rng(0).integers(0, 5, 300) / 4
+    decisions = replace(synthetic(300, isolated=True), familiarity=familiarity)
     expected = [
         temperature_for(
             temperatures,
             kind=KINDS[kind],  # type: ignore[arg-type]
             n_options=2 if isolated else count,
+            familiarity=share,
             schema_first=schema_first,
         )
-        for kind, count, isolated in zip(
-            decisions.kind.tolist(), decisions.n_options.tolist(), decisions.isolated.tolist(), strict=True
+        for kind, count, isolated, share in zip(
+            decisions.kind.tolist(),
+            decisions.n_options.tolist(),
+            decisions.isolated.tolist(),
+            familiarity.tolist(),
+            strict=True,
         )
     ]
     for given in (temperatures, Calibration(temperatures)):
         assert served_temperatures(decisions, given, schema_first=schema_first).tolist() == expected
+
+
+def test_temperatures_by_familiarity_want_decisions_that_say_theirs() -> None:
+    given = Temperatures(1.0, BY_TYPE, unfamiliar_by_type=MappingProxyType({"choice": 3.0}))
+    with pytest.raises(ConfigError, match=r"do not say how familiar .*decider_wordings\.npy"):
+        served_distributions(synthetic(3), Calibration(given), schema_first=False)
 
 
 def test_a_map_changes_nouls_alone() -> None:
@@ -106,6 +123,7 @@ def answered(answers: Answers, decisions: Decisions, key: str) -> list[float]:
 @pytest.mark.usefixtures("one_thread")
 def test_what_is_served_is_what_ask_answers(tiny_folder: TinyFolder, tmp_path: Path) -> None:
     folder = link_checkpoint(tiny_folder("qwen3"), tmp_path / "model")
+    save_wordings(folder, wordings_of([Noul("Which team?"), Noul("Is it so?")] * LEAST_ASKED))
     data = tmp_path / "data.jsonl"
     lines: list[Mapping[str, object]] = [{"state": state, "questions": QUESTIONS, "gold": GOLD} for state in STATES]
     data.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
@@ -125,6 +143,8 @@ def test_what_is_served_is_what_ask_answers(tiny_folder: TinyFolder, tmp_path: P
                 served = served_distributions(decisions, calibration, schema_first=schema_first)
                 asked = [decider.answer(item.request) for item in items]
             assert decisions.isolated.sum() == len(STATES)
+            assert decisions.familiarity is not None
+            assert set(decisions.familiarity.tolist()) == {1.0, 1 / 3, 0.0}
             for row, key in enumerate(decisions.key):
                 own = answered(asked[int(key.partition("/")[0]) - 1], decisions, key)
                 assert served[row, : len(own)].tolist() == pytest.approx(own, abs=1e-12), (key, calibration)

@@ -124,6 +124,11 @@ BAD = [
         {"temperature_by_type": {"nuol": 1}},
         r"unknown key 'nuol' \(did you mean 'noul'\?\); allowed are choice, noul, score",
     ),
+    (
+        {"temperature_by_type": {"noul": 1}, "temperature_unfamiliar_by_type": {"noul": 2, "score": 2}},
+        "temperature_unfamiliar_by_type.*of types that temperature_by_type has, too, which score is not",
+    ),
+    ({"temperature_unfamiliar_by_type": {"noul": 0}}, "noul is 0; it must be a finite number above 0"),
     ({"temperature_by_options": {"a": 1}}, "temperature_by_options: b is missing; it must be a finite number"),
     ({"temperature_by_options": {"a": 1, "b": True}}, "b is True"),
     ({"temperature_by_options": {"a": 1, "b": 1, "min": 0}}, "min is 0; it must be a finite number above 0"),

@@ -13,8 +13,26 @@ from decider.tokens.temperature import temperature_for
 Kind = Literal["choice", "noul", "score"]
 
 
-def of(temperatures: Temperatures, kind: Kind, n_options: int = 3, *, schema_first: bool = False) -> float:
-    return temperature_for(temperatures, kind=kind, n_options=n_options, schema_first=schema_first)
+def of(
+    temperatures: Temperatures,
+    kind: Kind,
+    n_options: int = 3,
+    *,
+    familiarity: float = 0.5,
+    schema_first: bool = False,
+) -> float:
+    return temperature_for(
+        temperatures, kind=kind, n_options=n_options, familiarity=familiarity, schema_first=schema_first
+    )
+
+
+def test_between_familiar_and_unfamiliar_words() -> None:
+    temperatures = Temperatures(9.0, {"choice": 1.5, "noul": 2.0}, unfamiliar_by_type={"choice": 3.5})
+    assert [of(temperatures, "choice", familiarity=share) for share in (0.0, 0.25, 1.0)] == [3.5, 3.0, 1.5]
+    assert of(temperatures, "noul", familiarity=0.0) == 2.0
+    assert of(temperatures, "score", familiarity=0.0) == 9.0
+    # As those by type, they hold for the other order where that has none of its own.
+    assert of(temperatures, "choice", familiarity=0.0, schema_first=True) == 3.5
 
 
 @pytest.mark.parametrize("schema_first", [False, True])
