@@ -4,7 +4,8 @@
         --fitted-on calibrate.npz --sensitivity eval.json --other bf16.npz --training training.json
 
 Decisions are what `decider eval --save` wrote, of one model in one precision; several files are taken as one. What
-they were calibrated on (`--fitted-on`) must be other items. `--sensitivity` is a file of `decider eval --json`,
+they were calibrated on (`--fitted-on`) must be other items, and what is in `asked_calibrate.jsonl` is for that alone.
+`--sensitivity` is a file of `decider eval --json`,
 `--other` the same decisions in another precision, `--training` the run's `training.json`. In the Markdown page the
 part between `<!-- figures: NAME -->` and `<!-- end -->` is replaced; what stands outside is written by hand.
 
@@ -29,7 +30,7 @@ from mini_tables import ORDER, Figures, Table
 
 from decider.calibrate.whole import write_text
 from decider.data.train_tasks import NEVER
-from decider.decisions import Decisions
+from decider.decisions import Decisions, item_and_question
 from decider.errors import ConfigError
 from decider.evaluate import page
 from decider.evaluate.facts import RunFacts
@@ -42,6 +43,8 @@ ROOT = Path(__file__).parents[1]
 END = "<!-- end -->"
 BASE = ROOT / "tests" / "data" / "embedded-decisions.npz"
 """The base's decisions on the evaluation tasks, untrained."""
+TO_CALIBRATE = ROOT / "benchmarks" / "asked_calibrate.jsonl"
+"""Asked freely, to fit calibrations on. `asked.jsonl` has tasks of the same names as two of its, so ids tell them."""
 
 
 def main() -> None:
@@ -90,7 +93,7 @@ def longest_run_s(training: Mapping[str, Any]) -> float:
 
 def load(paths: Sequence[Path]) -> tuple[Decisions, RunFacts]:
     """All decisions of the files as one. Raises ConfigError for two models, precisions or layouts, a decision that is
-    there twice, or a task that neither `decider.data` nor `asked.jsonl` has.
+    there twice, a task that neither `decider.data` nor `asked.jsonl` has, or an item of `asked_calibrate.jsonl`.
     """
     parts = [load_decisions(path) for path in paths]
     facts = parts[0][1]
@@ -103,7 +106,14 @@ def load(paths: Sequence[Path]) -> tuple[Decisions, RunFacts]:
         raise ConfigError("the files share decisions; give each decision once")
     if unknown := sorted(set(decisions.task) - set(ORDER)):
         raise ConfigError(f"{unknown[0]!r} is no task of `decider data` or `asked.jsonl`; they have {', '.join(ORDER)}")
+    if fitted := made.items_of(decisions) & to_calibrate():
+        raise ConfigError(f"{len(fitted):,} items are of `{TO_CALIBRATE.name}`, as {min(fitted)!r}; give no such item")
     return decisions, facts
+
+
+def to_calibrate() -> set[str]:
+    """The names of the items of `asked_calibrate.jsonl`."""
+    return {json.loads(line)["id"] for line in TO_CALIBRATE.read_text(encoding="utf-8").splitlines()}
 
 
 def joined(parts: Sequence[Decisions]) -> Decisions:
@@ -136,6 +146,9 @@ def fitted_on(decisions: Decisions, paths: Sequence[Path]) -> str:
         raise ConfigError(f"{len(both):,} items were calibrated on and are evaluated, as {min(both)!r}; take others")
     never = sorted(set(fitted.task) & set(NEVER))
     said = f"none of them of a task never trained ({len(NEVER)})" if not never else f"also of {', '.join(never)}"
+    names = to_calibrate()
+    if freely := sum(item_and_question(key)[0] in names for key in fitted.key):
+        said = f"{freely:,} asked freely (`{TO_CALIBRATE.name}`), {said}"
     return f"{len(fitted):,} other decisions of {len(set(fitted.task))} tasks, {said}"
 
 

@@ -39,7 +39,7 @@ GROUPS = {
     "daily": "everyday families",
     "lot": "uncertain by design",
 }
-"""What somebody else asked (`asked.jsonl`, whose author saw no training data) is of no set and no family. Everyday
+"""What somebody else asked (`asked.jsonl`, whose authors saw no training data) is of no set and no family. Everyday
 families are asked in sentences and of meanings that none of their trained items has. Of the last group,
 gold is drawn by lot: their calibration has a target, and their accuracy has none."""
 CALIBRATED = {"trained": 0.05, "family": 0.05, "daily": 0.05, "lot": 0.05, "never": 0.08, "asked": 0.08}

@@ -10,6 +10,8 @@ import importlib
 import re
 import sys
 import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,21 @@ import numpy as np
 import pytest
 
 from decider.data.families.catalogue import FAMILIES
+from decider.data.split import Near
 from decider.data.tasks import TASKS
 from decider.data.train_tasks import NEVER, TRAINED
 from decider.decisions import CHOICE, NOUL, Decisions, distributions
 from decider.errors import ConfigError
 from decider.evaluate.facts import RunFacts
-from decider.evaluate.labelled import read_labelled
+from decider.evaluate.labelled import LabelledItem
 from decider.evaluate.saved import save_decisions
+from decider.evaluate.tables import read_data
 from decider.questions.types import Noul
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "decider-mini.md"
+DATA_PAGE = ROOT / "docs" / "data.md"
+ASKED = ROOT / "benchmarks" / "asked.jsonl"
 BASE = ROOT / "tests" / "data" / "embedded-decisions.npz"
 FACTS = RunFacts("made", "fp32", "packed", "plain", 1, 0, "made.jsonl", "ab" * 32, "0.1.0")
 N = 20
@@ -277,15 +283,58 @@ def test_a_training_in_parts_is_as_long_as_its_longest(report: Any) -> None:
     assert report.longest_run_s({"history": [], "elapsed_s": 400.0}) == 400
 
 
+def share_of_yes(items: Sequence[LabelledItem]) -> float:
+    """Of the Nouls' golds."""
+    golds = [each.gold[name] for each in items for name, asked in each.request.questions.items() if type(asked) is Noul]
+    return sum(map(bool, golds)) / len(golds)
+
+
+def shared(asked: Sequence[LabelledItem], calibrating: Sequence[LabelledItem]) -> set[str]:
+    """The names of the items of `calibrating` that have an item's name of `asked`, or a state near to one."""
+    names, near = {each.id for each in asked}, Near(each.request.state for each in asked)
+    return {each.id for each in calibrating if each.id in names or near.has(each.request.state)}
+
+
+def check_asked(items: Sequence[LabelledItem], n_items: int, n_decisions: int) -> None:
+    """By hand, so: names and states are there once, as many as `docs/data.md` says, and yes is as common as no."""
+    assert len({each.id for each in items}) == len(items) == n_items
+    assert len({each.request.state for each in items}) == n_items
+    assert sum(len(each.gold) for each in items) == n_decisions
+    assert all(each.gold.keys() == each.request.questions.keys() for each in items)
+    assert 0.45 < share_of_yes(items) < 0.55
+    assert f"{n_items:,} items with {n_decisions:,} decisions" in DATA_PAGE.read_text(encoding="utf-8")
+
+
 def test_what_somebody_else_asked_is_of_the_page_s_groups(report: Any) -> None:
-    """By hand, so: every item can be read, names are used once, and its tasks are those of the table."""
-    items = read_labelled(ROOT / "benchmarks" / "asked.jsonl")
-    assert len({item.id for item in items}) == len(items) == 169
-    assert sum(len(item.gold) for item in items) == 483
-    assert {item.task for item in items} == set(report.made.ASKED)
-    assert len(report.made.ASKED) == 14
+    items = read_data(ASKED, None)
+    check_asked(items, 472, 1474)
+    assert {each.task for each in items} == set(report.made.ASKED)
+    assert len(report.made.ASKED) == 15
     assert all(task.startswith("asked_") for task in report.made.ASKED)
-    nouls = [
-        item.gold[name] for item in items for name, asked in item.request.questions.items() if isinstance(asked, Noul)
-    ]
-    assert 0.45 < sum(map(bool, nouls)) / len(nouls) < 0.55
+    assert sum(each.task == "asked_mixed" for each in items) == 303
+
+
+def test_what_calibrates_free_questions_is_none_of_what_is_evaluated(report: Any) -> None:
+    asked, items = read_data(ASKED, None), read_data(report.TO_CALIBRATE, None)
+    check_asked(items, 2864, 8349)
+    authors = ("business", "documents", "everyday", "operations", "records", "rules", "texts")
+    assert {each.task for each in items} == {f"asked_{name}" for name in authors}
+    assert report.to_calibrate() == {each.id for each in items}
+    assert not shared(asked, items)
+    for place in (0, -1):
+        renamed = replace(items[place], id="another")
+        assert items[place].id in shared([*asked, renamed], items)
+        assert items[place].id in shared([*asked, replace(asked[0], id=items[place].id)], items)
+
+
+def test_what_calibrates_free_questions_is_never_shown_as_evaluated(report: Any, tmp_path: Path) -> None:
+    """Even of a task whose name `asked.jsonl` has too."""
+    decisions = made({"asked_rules": 20})
+    fitted = replace(decisions, key=tuple(f"asked-rules-{place:03}/q1" for place in range(1, N + 1)))
+    save_decisions(tmp_path / "fitted.npz", fitted, FACTS)
+    with pytest.raises(ConfigError, match=r"20 items are of `asked_calibrate.jsonl`, as 'asked-rules-001'"):
+        report.load([tmp_path / "fitted.npz"])
+    said = report.fitted_on(decisions, [tmp_path / "fitted.npz"])
+    assert said.startswith("20 other decisions of 1 tasks, 20 asked freely (`asked_calibrate.jsonl`), none of them")
+    save_decisions(tmp_path / "others.npz", made({"spam": 20}), FACTS)
+    assert "freely" not in report.fitted_on(decisions, [tmp_path / "others.npz"])
