@@ -72,6 +72,7 @@ def main() -> None:
         **{f"tasks_{group}": made.tasks(figures, group) for group in made.GROUPS},
         "options": made.by(figures, "options", "options", "By number of options"),
         "types": made.by(figures, "type", "type", "By type"),
+        "familiarity": made.by(figures, "familiarity", "runs of three words that training had", "By familiarity"),
         "limits": made.limits(figures),
         "lengths": made.by(figures, "length", "longest row", "By length"),
         "rotations": made.rotations(rates),
@@ -123,12 +124,14 @@ def joined(parts: Sequence[Decisions]) -> Decisions:
     pads = [((0, 0), (0, width - part.logits.shape[1])) for part in parts]
     wide = [np.pad(part.logits, pad, constant_values=-np.inf) for part, pad in zip(parts, pads, strict=True)]
     lists = [part.option_list + start for part, start in zip(parts, starts, strict=False)]
+    known = [part.familiarity for part in parts if part.familiarity is not None]
     return Decisions(
         key=tuple(key for part in parts for key in part.key),
         task=tuple(task for part in parts for task in part.task),
         logits=np.concatenate(wide),
         option_lists=tuple(names for part in parts for names in part.option_lists),
         option_list=np.concatenate(lists),
+        familiarity=np.concatenate(known) if len(known) == len(parts) else None,
         **{
             name: np.concatenate([getattr(part, name) for part in parts])
             for name in ("kind", "n_options", "gold", "isolated", "row_tokens")

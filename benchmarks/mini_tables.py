@@ -46,6 +46,7 @@ CALIBRATED = {"trained": 0.05, "family": 0.05, "daily": 0.05, "lot": 0.05, "neve
 """The ECE that is aimed at for each of `GROUPS`."""
 OPTION_COUNTS = ((2, 2), (3, 4), (5, 10), (11, 26), (27, 64), (65, 255))
 TOKENS = ((1, 128), (129, 256), (257, 512), (513, 1024), (1025, 10**9))
+FAMILIARITY = ((0, 24), (25, 49), (50, 74), (75, 100))
 EVERYDAY = ("reviews", "spam", "satire", "log_severity")
 UNSEEN = ("tool_choice", "qualitative", "answerable", "prompt_injection", "same_product")
 """The five that the aim names; `NEVER` has more."""
@@ -136,8 +137,8 @@ def base_of(decisions: Decisions, base: Decisions) -> dict[str, float]:
     rows: dict[str, list[int]] = {}
     for row, task in enumerate(base.task):
         rows.setdefault(task, []).append(row)
-    same = [task for task, own in rows.items() if {base.key[row] for row in own} == keys.get(task)]
-    return {task: float(right[rows[task]].mean()) for task in same}
+    same = {task: own for task, own in rows.items() if {base.key[row] for row in own} == keys.get(task)}
+    return {task: float(right[own].mean()) for task, own in same.items()}
 
 
 def memberships(decisions: Decisions) -> Iterator[tuple[str, str, IntArray]]:
@@ -150,9 +151,11 @@ def memberships(decisions: Decisions) -> Iterator[tuple[str, str, IntArray]]:
         yield "type", kind, np.flatnonzero(decisions.kind == index)
     for name in ORDER:
         yield "task", name, np.flatnonzero(task == name)
+    known = -1 if decisions.familiarity is None else np.floor(100 * decisions.familiarity)
     for by_, counts, spans, unit in (
         ("options", decisions.n_options, OPTION_COUNTS, ""),
         ("length", decisions.row_tokens, TOKENS, " tokens"),
+        ("familiarity", np.broadcast_to(known, len(decisions)), FAMILIARITY, " %"),
     ):
         for low, high in spans:
             name = f"{low}" if low == high else f"{low}–{high}" if high < TOKENS[-1][1] else f"{low} and more"

@@ -42,12 +42,12 @@ from decider.run.warmup import warm_pinned
 from decider.settings import Settings
 from decider.tokens.calibration import DTYPE_KEYS, Calibration
 from decider.tokens.chat import ChatFrame, chat_frame
-from decider.tokens.config import DeciderConfig, load_config
+from decider.tokens.config import WORDINGS_NAME, DeciderConfig, load_config
 from decider.tokens.labels import LabelTable, label_table
 from decider.tokens.layout import Layout
 from decider.tokens.rows import RowBuilder
 from decider.tokens.tokenizer import Tokenizer
-from decider.tokens.wordings import WORDINGS_NAME, Wordings, load_wordings
+from decider.tokens.wordings import Wordings, load_wordings
 
 Say = Callable[[str], None]
 

@@ -159,6 +159,18 @@ def test_rotations_count_askings(report: Any) -> None:
     assert report.made.rotations([rate]).rows[0][3:5] == ("5 of 70", "0.071")
 
 
+def test_decisions_are_told_apart_by_familiarity(report: Any) -> None:
+    decisions = made({"reviews": 6, "social": 2})
+    known = np.repeat([0.24, 0.25, 0.995, 1.0], len(decisions) // 4)
+    told = figures(report, replace(decisions, familiarity=known)).after
+    groups = {name: group.n for (by, name), group in told.items() if by == "familiarity"}
+    assert groups == {"0–24 %": len(decisions) // 4, "25–49 %": len(decisions) // 4, "75–100 %": len(decisions) // 2}
+    assert "familiarity" not in {by for by, _ in figures(report, decisions).after}
+    one, other = (replace(made({name: 1}, mark=name), familiarity=np.full(N, 0.5)) for name in ("reviews", "social"))
+    assert report.joined([one, other]).familiarity.tolist() == [0.5] * 2 * N
+    assert report.joined([one, replace(other, familiarity=None)]).familiarity is None
+
+
 def test_files_are_joined(report: Any) -> None:
     first, second = made({"reviews": 20}), made({"occupation": 3}, n_options=20)
     both = report.joined([first, second])

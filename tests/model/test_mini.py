@@ -27,9 +27,11 @@ from decider.model.embedded import NAME, WHEEL, hub_target, wheel_target
 from decider.model.mini import MINI, answers_name, mini_folder, mini_target, missing
 from decider.model.source import list_models, resolve
 from decider.tokens.config import CONFIG_NAME, load_config
+from decider.tokens.wordings import Wordings, load_wordings, save_wordings
 
 TinyFolder = Callable[[str], Path]
 MOST_BYTES = 25_000_000
+SPANS = frozenset({1, 2})
 REQUEST = {"state": "The box is red.", "questions": {"q": {"type": "choice", "criteria": ["red", "blue", "green"]}}}
 
 
@@ -52,7 +54,8 @@ def cache(tiny_folder: TinyFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return folder
 
 
-def ship(packaged: Path, base: Path, *, version: str = "mini-7", seed: int = 0) -> None:
+def ship(packaged: Path, base: Path, *, version: str = "mini-7", seed: int = 0, spans: frozenset[int] = SPANS) -> None:
+    save_wordings(packaged, Wordings(spans))
     save_adapter(packaged / ADAPTER_NAME, made_adapter(base, NAME, seed=seed), torch.int8)
     (packaged / CONFIG_NAME).write_text(json.dumps({"version": version, "temperature": 2.0}), encoding="utf-8")
 
@@ -87,15 +90,16 @@ def test_the_default_is_the_adapter_merged_into_the_base_once(
     assert (model.value, model.reason) == (MINI, f"the default: this package's adapter of {NAME}, merged")
 
 
-def test_another_adapter_or_configuration_is_another_folder(
+def test_another_adapter_configuration_or_wording_is_another_folder(
     packaged: Path, cache: Path, tiny_folder: TinyFolder
 ) -> None:
     places = []
-    for version, seed in (("a", 0), ("b", 0), ("b", 1)):
-        ship(packaged, tiny_folder("llama"), version=version, seed=seed)
+    for version, seed, spans in (("a", 0, {1}), ("b", 0, {1}), ("b", 1, {1}), ("b", 1, {1, 2})):
+        ship(packaged, tiny_folder("llama"), version=version, seed=seed, spans=frozenset(spans))
         places.append(mini_folder(cache, lambda _: None).path)
+        assert load_wordings(places[-1]) == Wordings(frozenset(spans))
         assert json.loads((places[-1] / CONFIG_NAME).read_text(encoding="utf-8"))["version"] == version
-    assert len(set(places)) == 3
+    assert len(set(places)) == 4
     assert len({(place / "model.safetensors").read_bytes() for place in places}) == 2
 
 

@@ -23,6 +23,8 @@ from decider.cli import main
 from decider.model import embedded
 from decider.model.adapter import load_adapter
 from decider.model.embedded import NAME, wheel_target
+from decider.tokens.config import WORDINGS_NAME
+from decider.tokens.wordings import load_wordings
 from decider.train import checkpoint
 from decider.train.recipe import PRESETS, Recipe
 
@@ -100,8 +102,11 @@ def test_it_runs_offline_goes_on_after_a_kill_and_is_served(tmp_path: Path, capf
     # Without its weights, the folder is an adapter of the base in the cache.
     alone = tmp_path / "alone"
     alone.mkdir()
-    for name in ("adapter.safetensors", "decider_config.json"):
+    for name in ("adapter.safetensors", "decider_config.json", WORDINGS_NAME):
         shutil.copy(out / name, alone / name)
+    wordings = load_wordings(out)
+    assert wordings is not None
+    assert wordings.spans
     request = {"state": "The box is red.", "questions": {"q": {"type": "choice", "criteria": ["red", "blue"]}}}
     (tmp_path / "request.json").write_text(json.dumps(request), encoding="utf-8")
     answers = []

@@ -25,8 +25,7 @@ from torch import Tensor
 
 from decider.errors import ModelError, first_line
 from decider.model.checkpoint import SINGLE, copy_beside, read_tensors, short_names
-from decider.tokens.config import CONFIG_NAME
-from decider.tokens.wordings import WORDINGS_NAME
+from decider.tokens.config import CONFIG_NAME, WORDINGS_NAME
 
 ADAPTER_NAME = "adapter.safetensors"
 FORMAT = "decider-adapter-2"

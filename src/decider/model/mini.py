@@ -14,8 +14,7 @@ from decider.errors import ModelError
 from decider.model.cache import publish
 from decider.model.embedded import CONVERSION, MEMBER_SHA256, NAME, WHEEL, ModelFolder, embedded_folder, wheel_target
 from decider.model.wheel import Say
-from decider.tokens.config import CONFIG_NAME, load_config
-from decider.tokens.wordings import WORDINGS_NAME
+from decider.tokens.config import CONFIG_NAME, WORDINGS_NAME, load_config
 
 MINI = "decider-mini"
 PACKAGED = Path(__file__).parents[1] / "mini"

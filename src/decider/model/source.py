@@ -35,6 +35,7 @@ SHIPPED = (MINI, "default", *ALIASES)
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _CONFIG = "decider_config.json"
 _ADAPTER = "adapter.safetensors"
+_WORDINGS = "decider_wordings.npy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def _adapted(path: Path, cache: Path, say: Say) -> ModelFolder:
     from decider.model.adapter import load_adapter, write_served
 
     base = resolve(load_adapter(path / _ADAPTER).base, gguf_file=None, cache=cache, say=say)
-    stamps = [_stamp(file) for file in (path / _ADAPTER, path / _CONFIG, base.path) if file.exists()]
+    stamps = [_stamp(file) for file in (path / _ADAPTER, path / _CONFIG, path / _WORDINGS, base.path) if file.exists()]
     key = hashlib.sha256(repr(stamps).encode()).hexdigest()[:12]
 
     def fill(draft: Path) -> None:

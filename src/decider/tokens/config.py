@@ -30,6 +30,8 @@ from decider.tokens.calibration import (
 from decider.tokens.table import Table, near_miss
 
 CONFIG_NAME = "decider_config.json"
+WORDINGS_NAME = "decider_wordings.npy"
+"""What `tokens/wordings.py` reads; its name is here for those who only copy it."""
 
 _KEYS = (
     "version",

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from decider.errors import ConfigError, first_line
 from decider.questions.types import Question
 from decider.questions.words import plain_words
+from decider.tokens.config import WORDINGS_NAME
 
-WORDINGS_NAME = "decider_wordings.npy"
 SPAN_WORDS = 3
 LEAST_ASKED = 20
 """A span that training asked less often belongs to what stood in a question, such as a name, and not to its wording."""

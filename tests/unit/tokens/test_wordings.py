@@ -12,9 +12,9 @@ import pytest
 
 from decider.errors import ConfigError
 from decider.questions.types import Choice, Noul, Question, Score
+from decider.tokens.config import WORDINGS_NAME
 from decider.tokens.wordings import (
     LEAST_ASKED,
-    WORDINGS_NAME,
     Wordings,
     hash_of,
     load_wordings,
