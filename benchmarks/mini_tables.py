@@ -23,7 +23,7 @@ from decider.decisions import KINDS, Decisions, Float64Array, IntArray, distribu
 from decider.errors import ConfigError
 from decider.evaluate.facts import RunFacts
 from decider.evaluate.metrics import answers_of
-from decider.evaluate.summary import Figure, Group, grouped
+from decider.evaluate.summary import FAMILIARITY, Figure, Group, grouped
 from decider.evaluate.table import number, spread
 from decider.model.mini import MINI, PACKAGED
 
@@ -46,7 +46,6 @@ CALIBRATED = {"trained": 0.05, "family": 0.05, "daily": 0.05, "lot": 0.05, "neve
 """The ECE that is aimed at for each of `GROUPS`."""
 OPTION_COUNTS = ((2, 2), (3, 4), (5, 10), (11, 26), (27, 64), (65, 255))
 TOKENS = ((1, 128), (129, 256), (257, 512), (513, 1024), (1025, 10**9))
-FAMILIARITY = ((0, 24), (25, 49), (50, 74), (75, 100))
 EVERYDAY = ("reviews", "spam", "satire", "log_severity")
 UNSEEN = ("tool_choice", "qualitative", "answerable", "prompt_injection", "same_product")
 """The five that the aim names; `NEVER` has more."""

@@ -30,7 +30,9 @@ from decider.evaluate.bins import Binning, NoiseFloor, Reliability
 from decider.evaluate.bootstrap import Interval, Resamples
 from decider.evaluate.selection import RiskCoverage
 
-BY = ("all", "type", "task", "task and type", "options", "length")
+FAMILIARITY = ((0, 24), (25, 49), (50, 74), (75, 100))
+"""Whole percent of a question's runs of words that training had."""
+BY = ("all", "type", "task", "task and type", "options", "length", "familiarity")
 """What `Group.by` may be, in the order of a report."""
 MOST_TASKS = 100
 """Figures of more tasks are left out, those of the fewest decisions; it is said."""
@@ -292,6 +294,10 @@ def _memberships(decisions: Decisions, tasks: dict[str, IntArray]) -> Iterator[t
     for low, high in [(1, SHORTEST_TOKENS), *_doubling(SHORTEST_TOKENS, int(decisions.row_tokens.max()))]:
         inside = (decisions.row_tokens >= low) & (decisions.row_tokens <= high)
         yield "length", f"{low}–{high} tokens", np.flatnonzero(inside)
+    if decisions.familiarity is not None:
+        percent = np.floor(100 * decisions.familiarity)
+        for low, high in FAMILIARITY:
+            yield "familiarity", f"{low}–{high} %", np.flatnonzero((percent >= low) & (percent <= high))
 
 
 def _doubling(start: int, most: int) -> Iterator[tuple[int, int]]:

@@ -35,6 +35,7 @@ HEADINGS = {
     "task and type": "by task and type",
     "options": "by number of options",
     "length": "by length of the longest row",
+    "familiarity": "by familiarity of the wording",
 }
 
 

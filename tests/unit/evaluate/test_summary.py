@@ -17,6 +17,7 @@ from decider.evaluate import bins, bootstrap, metrics, selection
 from decider.evaluate.summary import BY, MOST_TASKS, Group, Summary, summarise
 
 DECISIONS = made_decisions(60)
+DECISIONS = replace(DECISIONS, familiarity=np.arange(len(DECISIONS)) / (len(DECISIONS) - 1))
 SHARES = distributions(DECISIONS, 1.0)
 
 
@@ -34,6 +35,10 @@ def wanted_rows(group: Group) -> list[int]:
             low, _, high = group.name.removesuffix(" tokens").partition("–")
             value = DECISIONS.n_options[row] if group.by == "options" else DECISIONS.row_tokens[row]
             return bool(int(low) <= value <= int(high or low))
+        if group.by == "familiarity":
+            assert DECISIONS.familiarity is not None
+            low, _, high = group.name.removesuffix(" %").partition("–")
+            return bool(int(low) / 100 <= DECISIONS.familiarity[row] < (int(high) + 1) / 100)
         return (
             group.name
             in {"all": ("all",), "type": (kind,), "task": (task,), "task and type": (f"{task}: {kind}",)}[group.by]
@@ -56,6 +61,7 @@ def test_every_division_covers_all_decisions_in_order(summary: Summary) -> None:
     ]
     assert names["options"] == ["2", "3", "5–8", "17–32"]
     assert names["length"] == ["1–128 tokens", "129–256 tokens", "257–512 tokens", "513–1024 tokens"]
+    assert names["familiarity"] == ["0–24 %", "25–49 %", "50–74 %", "75–100 %"]
     assert [group.by for group in summary.groups] == sorted((group.by for group in summary.groups), key=BY.index)
     for by in BY:
         assert sum(group.n for group in summary.groups if group.by == by) == len(DECISIONS)
