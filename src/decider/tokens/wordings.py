@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from decider.errors import ConfigError, first_line
@@ -82,8 +84,11 @@ def load_wordings(folder: Path) -> Wordings | None:
     if not path.exists():
         return None
     try:
-        spans: NDArray[np.uint64] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            spans: NDArray[np.uint64] = npy.read_array(file, allow_pickle=False)
+    # What damage raises is up to where it is; a header may declare an array of terabytes.
+    except (OSError, ValueError, EOFError, TypeError, OverflowError, MemoryError, SyntaxError,
+            tokenize.TokenError) as error:  # fmt: skip
         raise ConfigError(f"cannot read {path}: {first_line(error)}; copy it again from where the model is") from error
     if spans.dtype != np.uint64 or spans.ndim != 1 or spans.size > MOST_SPANS:
         shown = f"{spans.dtype} {list(spans.shape)}"

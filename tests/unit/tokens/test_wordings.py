@@ -97,8 +97,31 @@ def test_another_array_is_refused(
         load_wordings(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"])
+def declared(header: str) -> bytes:
+    """An array's file that has no more than a header."""
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+
+
+DAMAGED = (
+    b"",
+    b"no array",
+    b"\x93NUMPY\x01\x00",
+    b"PK\x03\x04",
+    declared("((("),
+    declared("{{}: 1}"),
+    *(declared(f"{{'descr': '<u8', 'fortran_order': False, 'shape': ({n},)}}") for n in (3, 2**45, 2**70)),
+)
+
+
+@pytest.mark.parametrize("content", DAMAGED)
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / WORDINGS_NAME).write_bytes(content)
     with pytest.raises(ConfigError, match=r"cannot read .*decider_wordings\.npy.*copy it again"):
+        load_wordings(tmp_path)
+
+
+def test_an_archive_in_its_place_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / WORDINGS_NAME).open("wb") as file:
+        np.savez(file, spans=np.arange(3, dtype=np.uint64))
+    with pytest.raises(ConfigError, match=r"cannot read .*copy it again"):
         load_wordings(tmp_path)
