@@ -48,12 +48,13 @@ def test_a_replaced_file_of_the_same_size_is_converted_again(converted: Callable
     assert (old / "model.safetensors").read_bytes() == b"old"
 
 
-def test_a_changed_decider_config_beside_it_is_not_missed(converted: Callable[[], Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["decider_config.json", "decider_wordings.npy"])
+def test_what_changed_beside_it_is_not_missed(converted: Callable[[], Path], tmp_path: Path, name: str) -> None:
     write(tmp_path / "model.gguf", b"x", second=1)
-    assert not (converted() / "decider_config.json").exists()
+    assert not (converted() / name).exists()
     for second, text in enumerate((b"{}", b"{ }")):
-        write(tmp_path / "decider_config.json", text, second=second)
-        assert (converted() / "decider_config.json").read_bytes() == text
+        write(tmp_path / name, text, second=second)
+        assert (converted() / name).read_bytes() == text
 
 
 def test_the_list_shows_sizes_and_hides_drafts(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from decider.errors import ModelError
 from decider.model import source
 from decider.model.embedded import NAME, ModelFolder, embedded_folder
 from decider.model.gguf import convert
+from decider.model.hub import snapshot
 from decider.model.mini import MINI
 from decider.model.source import resolve
 
@@ -68,22 +69,35 @@ def test_whatever_the_hubs_client_raises_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_gguf_file_in_a_subfolder_of_a_repository_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def kept_of(files: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is then fetched of a repository that has `files`, in the Hub's own reading of patterns."""
     from huggingface_hub.utils._paths import filter_repo_objects
 
-    files = ["q4/a.gguf", "q4/decider_config.json", "b.gguf"]
     kept: list[str] = []
 
     def download(_repository: str, *, allow_patterns: list[str], ignore_patterns: list[str] | None) -> str:
         kept.extend(filter_repo_objects(files, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns))
-        return str(tmp_path)
+        return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return kept
+
+
+def test_a_gguf_file_in_a_subfolder_of_a_repository_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = ["q4/a.gguf", "q4/decider_config.json", "q4/decider_wordings.npy"]
+    kept = kept_of([*own, "b.gguf", "decider_wordings.npy"], tmp_path, monkeypatch)
     with pytest.raises(ModelError, match="there is no GGUF file"):
         resolve("org/name", gguf_file="q4/a.gguf", cache=tmp_path, say=print)
-    assert kept == ["q4/a.gguf", "q4/decider_config.json"]
+    assert kept == own
+
+
+def test_all_that_a_trained_model_is_made_of_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = ["config.json", "decider_config.json", "decider_wordings.npy", "model.safetensors", "tokenizer.json"]
+    kept = kept_of([*own, "pytorch_model.bin", "old/decider_wordings.npy"], tmp_path, monkeypatch)
+    snapshot("org/name", print)
+    assert kept == own
 
 
 @pytest.mark.parametrize("error", [ConnectionError("reset"), ValueError("bad\nanswer")])

@@ -1,7 +1,7 @@
 """Checkpoints from the Hugging Face Hub, through its own cache. It refuses to know what is in them.
 
-Trap: a repository can hold the same weights in several formats; only safetensors and what a tokenizer needs are
-fetched.
+Trap: a repository can hold the same weights in several formats; only safetensors, what a tokenizer needs and what
+decider wrote are fetched.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from pathlib import Path, PurePosixPath
 
 from decider.errors import ModelError, first_line
 
-PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+BESIDE = ("decider_config.json", "decider_wordings.npy")
+"""What decider has beside weights in any format."""
+PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", *BESIDE)
 IGNORED = ("*/*",)
 
 
@@ -24,7 +26,7 @@ def snapshot(repository: str, say: Callable[[str], None], *, only: str | None = 
         return Path(
             huggingface_hub.snapshot_download(
                 repository,
-                allow_patterns=[only, str(PurePosixPath(only).with_name("decider_config.json"))]
+                allow_patterns=[only, *(str(PurePosixPath(only).with_name(name)) for name in BESIDE)]
                 if only
                 else list(PATTERNS),
                 ignore_patterns=None if only else list(IGNORED),

@@ -105,19 +105,19 @@ def _from_folder(path: Path, gguf_file: str | None, cache: Path, say: Say) -> Mo
 
 
 def _converted(file: Path, name: str, cache: Path, say: Say) -> ModelFolder:
-    """The converted copy of a GGUF file, which also carries the `decider_config.json` beside it."""
+    """The converted copy of a GGUF file, which also carries the `decider_config.json` and the wordings beside it."""
     if not file.is_file():
         raise ModelError(f"there is no GGUF file {str(file)!r}; check the folder and the name")
-    beside = file.parent / _CONFIG
-    stamps = [_stamp(part) for part in (file, beside) if part.is_file()]
+    beside = [part for part in (file.parent / _CONFIG, file.parent / _WORDINGS) if part.is_file()]
+    stamps = [_stamp(part) for part in (file, *beside)]
     key = hashlib.sha256(repr(stamps).encode()).hexdigest()[:12]
 
     def fill(draft: Path) -> None:
         from decider.model.gguf import convert
 
         convert(file, draft, say)
-        if beside.is_file():
-            shutil.copy(beside, draft / _CONFIG)
+        for part in beside:
+            shutil.copy(part, draft / part.name)
 
     return ModelFolder(publish(cache / "gguf" / f"{file.stem}-{key}", fill), name, f"{file.name}, converted")
 
