@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -110,15 +110,29 @@ def test_inputs_are_left_as_they_were() -> None:
 @pytest.mark.parametrize("rows", [np.array([2, 0]), np.array([True, False, True])])
 def test_take_keeps_every_column_and_the_order(rows: IntArray | BoolArray) -> None:
     asked = decisions([(CHOICE, [1.0], False), (SCORE, [0.1, 0.2], True), (NOUL, [3.0, 4.0], False)])
+    assert asked.take(rows).familiarity is None
+    asked = replace(asked, familiarity=np.array([0.0, 0.25, 1.0]))
     taken = asked.take(rows)
     order = [2, 0] if rows.dtype == np.int64 else [0, 2]
     assert taken.key == tuple(str(index) for index in order)
     assert taken.task == tuple(f"task {index}" for index in order)
-    for name in ("kind", "n_options", "gold", "logits", "isolated", "row_tokens", "option_list"):
+    for name in ("kind", "n_options", "gold", "logits", "isolated", "row_tokens", "option_list", "familiarity"):
         np.testing.assert_array_equal(getattr(taken, name), getattr(asked, name)[order])
     assert taken.option_lists == asked.option_lists
     assert {field.name for field in fields(Decisions)} == {
-        *("key", "task", "kind", "n_options", "gold", "logits", "isolated", "row_tokens", "option_lists", "option_list")
+        *(
+            "key",
+            "task",
+            "kind",
+            "n_options",
+            "gold",
+            "logits",
+            "isolated",
+            "row_tokens",
+            "option_lists",
+            "option_list",
+        ),
+        "familiarity",
     }
 
 
