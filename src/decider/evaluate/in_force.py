@@ -48,15 +48,17 @@ def described(calibration: Calibration, dtype: str, *, schema_first: bool) -> st
     """The temperatures and the map of P(yes) that answers in `dtype` have."""
     given = calibration.temperatures
     by_type = dict(given.by_type)
+    strange = dict(given.unfamiliar_by_type)
     plain = f"{given.plain:.4g}"
     if schema_first:
+        own = given.schema_first_by_type
+        strange = {kind: t for kind, t in strange.items() if given.schema_first is None and kind not in own}
         by_type = (by_type if given.schema_first is None else {}) | dict(given.schema_first_by_type)
         plain = plain if given.schema_first is None else f"{given.schema_first:.4g}"
     elif given.by_options is not None:
         fit = given.by_options
         plain = f"{fit.a:.4g} {'−' if fit.b < 0 else '+'} {abs(fit.b):.4g} · ln(options), {fit.minimum:g} at least"
         by_type = {}
-    strange = given.unfamiliar_by_type
     types = ", ".join(
         f"{kind} {value:.4g}" + (f" to {strange[kind]:.4g} in unfamiliar words" if kind in strange else "")
         for kind, value in by_type.items()
