@@ -14,6 +14,7 @@ from decider.decisions import KINDS, NOUL, BoolArray, Decisions, Float64Array, I
 from decider.errors import ConfigError
 from decider.selective import noul_mapped
 from decider.tokens.calibration import Calibration, Temperatures
+from decider.tokens.config import WORDINGS_NAME
 from decider.tokens.temperature import temperature_for
 
 Kind = Literal["choice", "noul", "score"]
@@ -34,13 +35,8 @@ def temperatures_at(
 ) -> Float64Array:
     """[N]: the temperature of each decision by its `kind`, `option_counts` and familiarity, as by `temperature_for`.
 
-    Raises ConfigError where temperatures differ by familiarity, which the decisions do not say.
+    Raises ConfigError where they differ by familiarity, which the decisions do not say.
     """
-    if temperatures.unfamiliar_by_type and familiarity is None:
-        raise ConfigError(
-            "there is a temperature for unfamiliar wordings, and the decisions do not say how familiar theirs are; ask "
-            "again with the model that has decider_wordings.npy, or calibrate into a new file"
-        )
     base = int(counts.max(initial=0)) + 1
     codes, places = np.unique(kind * base + counts, return_inverse=True)
     each = [divmod(code, base) for code in codes.tolist()]
@@ -60,8 +56,15 @@ def temperatures_at(
         )[places]
         for end in (0.0, 1.0)
     )
+    if familiarity is not None:
+        return familiarity * known + (1 - familiarity) * strange
     # All that is not by familiarity is the same at both ends.
-    return known if familiarity is None else familiarity * known + (1 - familiarity) * strange
+    if (known != strange).any():
+        raise ConfigError(
+            "temperature_unfamiliar_by_type is given, and the decisions do not say how familiar their wordings are; "
+            f"ask again with the model that has {WORDINGS_NAME}, or calibrate into a new file"
+        )
+    return known
 
 
 def served_temperatures(

@@ -81,7 +81,10 @@ def test_each_decision_has_the_temperature_of_its_kind_and_count(
 def test_temperatures_by_familiarity_want_decisions_that_say_theirs() -> None:
     given = Temperatures(1.0, BY_TYPE, unfamiliar_by_type=MappingProxyType({"choice": 3.0}))
     with pytest.raises(ConfigError, match=r"do not say how familiar .*decider_wordings\.npy"):
-        served_distributions(synthetic(3), Calibration(given), schema_first=False)
+        served_distributions(synthetic(300), Calibration(given), schema_first=False)
+    # Where no temperature goes by it, nothing is wanted.
+    own = replace(given, schema_first=2.0)
+    assert served_temperatures(synthetic(300), own, schema_first=True).tolist() == [2.0] * 300
 
 
 def test_a_map_changes_nouls_alone() -> None:
