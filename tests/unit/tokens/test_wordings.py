@@ -12,6 +12,7 @@ import pytest
 
 from decider.errors import ConfigError
 from decider.questions.types import Choice, Noul, Question, Score
+from decider.tokens import wordings
 from decider.tokens.config import WORDINGS_NAME
 from decider.tokens.wordings import (
     LEAST_ASKED,
@@ -53,6 +54,11 @@ def test_familiarity_is_the_share_of_known_spans() -> None:
     assert known.familiarity(Score("Was it paid?", ("low", "high"))) == 0.0
 
 
+def test_a_span_counts_as_often_as_it_is_there() -> None:
+    known = wordings_of([noul("no no no")] * LEAST_ASKED)
+    assert known.familiarity(noul("No, no, no, no, no way")) == 4 / 6
+
+
 def test_what_is_asked_seldom_is_not_known() -> None:
     often, seldom = noul("Is it urgent?"), noul("Is Xaver angry?")
     known = wordings_of([often] * LEAST_ASKED + [seldom] * (LEAST_ASKED - 1))
@@ -69,6 +75,8 @@ def test_a_question_without_words_is_not_familiar() -> None:
 def test_instructions_that_are_no_text_are_compared_too() -> None:
     asked = Choice({"ask": "which team", "of": ["a", "b"]}, {"a": None, "b": None})
     assert wordings_of([asked] * LEAST_ASKED).familiarity(asked) == 1.0
+    # By the words that are in them.
+    assert wordings_of([noul("ask: Größe?")] * LEAST_ASKED).familiarity(Noul({"ask": "größe"})) == 1.0
 
 
 def test_the_file_gives_back_what_was_saved(tmp_path: Path) -> None:
@@ -77,6 +85,7 @@ def test_the_file_gives_back_what_was_saved(tmp_path: Path) -> None:
     save_wordings(tmp_path, known)
     assert load_wordings(tmp_path) == known
     assert (tmp_path / WORDINGS_NAME).stat().st_size < 300
+    assert np.all(np.diff(np.load(tmp_path / WORDINGS_NAME)) > 0)
     save_wordings(tmp_path, Wordings(frozenset()))
     assert load_wordings(tmp_path) == Wordings(frozenset())
 
@@ -94,6 +103,15 @@ def test_another_array_is_refused(
 ) -> None:
     np.save(tmp_path / WORDINGS_NAME, array, allow_pickle=True)
     with pytest.raises(ConfigError, match=said):
+        load_wordings(tmp_path)
+
+
+def test_more_spans_than_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_wordings(tmp_path, Wordings(frozenset({1, 2, 3})))
+    monkeypatch.setattr(wordings, "MOST_SPANS", 3)
+    assert load_wordings(tmp_path) is not None
+    monkeypatch.setattr(wordings, "MOST_SPANS", 2)
+    with pytest.raises(ConfigError, match=r"holds uint64 \[3\]; it must be at most 2 uint64"):
         load_wordings(tmp_path)
 
 
