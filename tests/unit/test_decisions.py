@@ -140,6 +140,8 @@ def test_columns_of_different_lengths_are_our_bug() -> None:
     asked = decisions([(CHOICE, [1.0], False)])
     with pytest.raises(AssertionError):
         Decisions(**{field.name: getattr(asked, field.name) for field in fields(asked)} | {"task": ()})
+    with pytest.raises(AssertionError):
+        replace(asked, familiarity=np.ones(2))
 
 
 @pytest.mark.parametrize(

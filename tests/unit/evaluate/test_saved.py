@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,19 @@ def same(one: Decisions, other: Decisions) -> None:
         mine, theirs = getattr(one, name), getattr(other, name)
         assert mine.dtype == theirs.dtype, name
         np.testing.assert_array_equal(mine, theirs)
+    assert (one.familiarity is None) == (other.familiarity is None)
+    if one.familiarity is not None and other.familiarity is not None:
+        assert one.familiarity.dtype == other.familiarity.dtype == np.float64
+        np.testing.assert_array_equal(one.familiarity, other.familiarity)
+
+
+def test_how_familiar_questions_are_is_kept_where_it_is_known(tmp_path: Path, save: Save) -> None:
+    known = replace(DECISIONS, familiarity=np.array([0.0, 1 / 3, 1.0]))
+    save_decisions(tmp_path / "d.npz", known, FACTS)
+    same(load_decisions(tmp_path / "d.npz")[0], known)
+    theirs, _ = load_decisions(save(logits=LOGITS, gold=GOLD, familiarity=np.array([0.5, 0.25], dtype=np.float16)))
+    assert theirs.familiarity is not None
+    assert (theirs.familiarity.dtype, theirs.familiarity.tolist()) == (np.float64, [0.5, 0.25])
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -131,6 +145,11 @@ def test_an_option_may_be_impossible(save: Save) -> None:
         ({"isolated": np.array([True, False])}, "isolated: row 0 is true for what is no score"),
         ({"isolated": np.array([0, 1])}, r"isolated: the array is int64 \[2\]; it must be booleans"),
         ({"row_tokens": np.array([1, -1])}, "row_tokens: row 1 is negative"),
+        ({"familiarity": np.array([0.5, 1.01])}, "familiarity: row 1 is not within 0 and 1"),
+        ({"familiarity": np.array([-1e-9, 0.5])}, "familiarity: row 0 is not within 0 and 1"),
+        ({"familiarity": np.array([np.nan, np.nan])}, r"familiarity: row 0 is not within 0 and 1 \(2 such rows\)"),
+        ({"familiarity": np.array([0, 1])}, r"familiarity: the array is int64 \[2\]; it must be floating-point"),
+        ({"familiarity": np.ones((2, 1))}, r"familiarity: the array is float64 \[2, 1\]"),
         ({"key": np.array(["a", "a"])}, "key: rows 0 and 1 are both called 'a'; keys are unique"),
         ({"key": np.array(["a"])}, r"key: the array is <U1 \[1\]; it must be text \[2\]"),
         ({"key": np.array(["a", "b"], dtype=object)}, "the array 'key' holds Python objects, which are not read"),
