@@ -117,6 +117,7 @@ def test_refusals_keep_the_order_and_ask_nothing_twice(states: str) -> None:
 def test_nothing_to_ask_gives_nothing_and_nothing_askable_is_an_error() -> None:
     asked = run(Fake(), [], say=nothing)
     assert (len(asked.decisions), asked.decisions.logits.shape, asked.refused) == (0, (0, 0), ())
+    assert run(Fake(), noul_items(["s"]), say=nothing).decisions.familiarity is None
     with pytest.raises(QuestionError, match="none of 2 items can be asked; the first, 't0': state: 200 tokens"):
         run(Fake(), noul_items(["x" * 200] * 2), say=nothing)
 
@@ -223,6 +224,9 @@ def test_an_interruption_between_an_items_questions_keeps_none_of_them(monkeypat
     monkeypatch.setattr(ask_module, "class_names", interrupt)
     monkeypatch.setattr(ask_module, "CHUNK_ROWS", 1)
     with pytest.raises(Interrupted) as caught:
-        run(Fake(), items(2), say=nothing)
+        run(Fake(familiarity=0.5), items(2), say=nothing)
     assert caught.value.done == 1
-    assert caught.value.asked.decisions.key == tuple(f"t0/{name}" for name in QUESTIONS)
+    decisions = caught.value.asked.decisions
+    assert decisions.key == tuple(f"t0/{name}" for name in QUESTIONS)
+    assert decisions.familiarity is not None
+    assert decisions.familiarity.tolist() == [0.5] * 4

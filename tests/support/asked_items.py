@@ -47,6 +47,7 @@ class Fake:
 
     bias: float = 1.0
     longest_state: int = 100
+    familiarity: float | None = None
     taken: list[list[str]] = field(default_factory=list)
     requests: list[list[Request]] = field(default_factory=list)
 
@@ -66,7 +67,7 @@ class Fake:
             isolated = isinstance(question, Score) and bool(question.isolated)
             if not isolated:
                 logits -= np.log(np.exp(logits).sum())
-            answers[name] = RawAnswer(logits, isolated, len(request.state))
+            answers[name] = RawAnswer(logits, isolated, len(request.state), self.familiarity)
         return answers
 
 
