@@ -7,6 +7,7 @@ what a test changes is a copy.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +20,12 @@ from tiny_models import link_checkpoint
 
 from decider import ConfigError, Decider, EngineError, Noul, QuestionError, Score, SetupError
 from decider.engine import Engine
+from decider.questions.answered import Answers
+from decider.questions.request import make_request
 from decider.run.stats import ReferenceReport
+from decider.tokens.config import CONFIG_NAME
 from decider.tokens.rows import Row
+from decider.tokens.wordings import LEAST_ASKED, save_wordings, wordings_of
 
 TinyFolder = Callable[[str], Path]
 
@@ -76,6 +81,52 @@ def test_calibration_follows_the_dtype(tiny_folder: TinyFolder, tmp_path: Path, 
     plain = Decider(tmp_path, device="cpu", executor="reference", say=said.append).ask(STATE, QUESTIONS).noul("urgent")
     assert plain == decider.ask(STATE, QUESTIONS, temperature=2.0).noul("urgent")
     assert any("no entry for fp32" in line for line in said)
+
+
+FAMILIAR = {"old": Noul("Is it urgent?"), "new": Noul("Would somebody hurry?")}
+
+
+def test_every_way_of_asking_goes_by_the_familiarity_of_each_question(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    link_checkpoint(tiny_folder("llama"), tmp_path)
+    save_wordings(tmp_path, wordings_of([Noul("Is it urgent?")] * LEAST_ASKED))
+    (tmp_path / CONFIG_NAME).write_text(
+        json.dumps({"temperature_by_type": {"noul": 2.0}, "temperature_unfamiliar_by_type": {"noul": 5.0}})
+    )
+
+    def log_odds(answers: Answers) -> list[float]:
+        return [math.log(answers.noul(name).noul / (1 - answers.noul(name).noul)) for name in FAMILIAR]
+
+    with Decider(tmp_path, device="cpu", executor="reference") as decider:
+        request = make_request(STATE, FAMILIAR)
+        asked = decider.prepare(request)
+        assert sorted(number for row in asked.temperatures for number in row) == [2.0, 5.0]
+        calibrated, plain = (
+            [
+                decider.ask(STATE, FAMILIAR, temperature=given),
+                decider.ask(STATE, FAMILIAR, independent=False, temperature=given),
+                decider.ask(STATE, FAMILIAR, permutations=2, temperature=given),
+                *decider.ask_many([STATE, STATE], FAMILIAR, temperature=given),
+            ]
+            for given in (None, 1.0)
+        )
+        for own, raw in zip(calibrated, plain, strict=True):
+            shares = [one / other for one, other in zip(log_odds(raw), log_odds(own), strict=True)]
+            assert shares == pytest.approx([2.0, 5.0], rel=1e-3)
+        [found] = decider.raw([request])
+        assert {name: answer.familiarity for name, answer in found.items()} == {"old": 1.0, "new": 0.0}
+
+
+def test_temperatures_by_familiarity_without_wordings_are_refused(tiny_folder: TinyFolder, tmp_path: Path) -> None:
+    link_checkpoint(tiny_folder("llama"), tmp_path)
+    entry = {"temperature_by_type": {"noul": 2.0}, "temperature_unfamiliar_by_type": {"noul": 5.0}}
+    (tmp_path / CONFIG_NAME).write_text(json.dumps({"x_calibration": {"fp32": entry}}))
+    with pytest.raises(ConfigError, match=r"of fp32 .* has no decider_wordings\.npy .*calibrate into a new"):
+        Decider(tmp_path, device="cpu", executor="reference")
+    # Of another precision they are not used.
+    (tmp_path / CONFIG_NAME).write_text(json.dumps({"x_calibration": {"bf16": entry}}))
+    with Decider(tmp_path, device="cpu", executor="reference", say=lambda _: None) as decider:
+        [found] = decider.raw([make_request(STATE, FAMILIAR)])
+    assert {answer.familiarity for answer in found.values()} == {None}
 
 
 def test_a_tokenizer_larger_than_the_embedding_is_refused(tiny_folder: TinyFolder, tmp_path: Path) -> None:
