@@ -13,7 +13,7 @@ import pytest
 from synthetic_decisions import synthetic, with_gold
 
 from decider.calibrate.fit import FEW_DECISIONS, LEAST_DECISIONS, NAMES, fit
-from decider.calibrate.forms import LEAST_OF_TYPE, fitting
+from decider.calibrate.forms import FAMILIAR, LEAST_OF_TYPE, fitting
 from decider.calibrate.likelihood import likelihood
 from decider.calibrate.temperatures import fit_scalar
 from decider.decisions import CHOICE, KINDS, NOUL, SCORE, Decisions, Float64Array, IntArray, item_codes
@@ -142,6 +142,15 @@ def test_a_type_that_is_asked_in_familiar_words_alone_keeps_one_temperature() ->
     given = fit(replace(decisions, familiarity=familiarity), NOW, schema_first=False, noul_map=False).temperatures
     assert set(given.unfamiliar_by_type) == {"choice"}
     assert given.by_type["noul"] == pytest.approx(1.7, rel=0.1)
+
+
+def test_a_pair_wants_enough_decisions_on_either_side_of_one_half() -> None:
+    decisions = synthetic(8 * LEAST_OF_TYPE)
+    decisions = decisions.take(np.flatnonzero(decisions.kind == NOUL)[: 2 * LEAST_OF_TYPE])
+    rows = np.arange(len(decisions))
+    for n_familiar, pairs in ((LEAST_OF_TYPE, (NOUL,)), (LEAST_OF_TYPE - 1, ()), (LEAST_OF_TYPE + 1, ())):
+        given = replace(decisions, familiarity=np.where(rows < n_familiar, FAMILIAR, 0.0))
+        assert fitting(given, rows, schema_first=False).pairs == pairs
 
 
 def test_without_familiarity_or_with_questions_first_there_is_no_form_by_it() -> None:

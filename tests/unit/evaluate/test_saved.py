@@ -69,7 +69,8 @@ def test_how_familiar_questions_are_is_kept_where_it_is_known(tmp_path: Path, sa
     same(load_decisions(tmp_path / "d.npz")[0], known)
     theirs, _ = load_decisions(save(logits=LOGITS, gold=GOLD, familiarity=np.array([0.5, 0.25], dtype=np.float16)))
     assert theirs.familiarity is not None
-    assert (theirs.familiarity.dtype, theirs.familiarity.tolist()) == (np.float64, [0.5, 0.25])
+    assert theirs.familiarity.dtype == np.float64
+    assert theirs.familiarity.tolist() == [0.5, 0.25]
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
