@@ -135,6 +135,19 @@ def test_familiar_and_other_words_get_a_temperature_each() -> None:
     assert result.winner.fitted.parameters == 2 * len(KINDS)
 
 
+def test_a_fold_that_is_held_out_changes_no_pair() -> None:
+    decisions, fold = by_familiarity(3000), np.arange(3000) // 1500
+    whole = fitting(decisions, fold, schema_first=False)
+    without = whole.fit_without(0, whole.fit())["by_familiarity"].temperatures
+    left = decisions.take(fold == 1)
+    alone = fitting(left, fold[fold == 1], schema_first=False).fit()["by_familiarity"].temperatures
+    for found, expected in (
+        (without.by_type, alone.by_type),
+        (without.unfamiliar_by_type, alone.unfamiliar_by_type),
+    ):
+        assert dict(found) == pytest.approx(dict(expected), rel=1e-4)
+
+
 def test_a_type_that_is_asked_in_familiar_words_alone_keeps_one_temperature() -> None:
     decisions = by_familiarity()
     assert decisions.familiarity is not None
