@@ -148,6 +148,22 @@ def test_a_fold_that_is_held_out_changes_no_pair() -> None:
         assert dict(found) == pytest.approx(dict(expected), rel=1e-4)
 
 
+def test_a_type_that_lies_in_one_fold_has_no_pair_where_that_is_held_out() -> None:
+    decisions = by_familiarity(3000)
+    data = fitting(decisions, (decisions.kind == NOUL).astype(np.int64), schema_first=False)
+    without = data.fit_without(1, data.fit())["by_familiarity"]
+    assert set(without.temperatures.unfamiliar_by_type) == {"choice", "score"}
+    assert set(without.parts) == {"choice", "score", "all"}
+
+
+def test_one_type_alone_has_a_pair_and_nothing_else() -> None:
+    decisions = by_familiarity(6000)
+    decisions = decisions.take(decisions.kind == CHOICE)
+    fitted = fitting(decisions, np.arange(len(decisions)) % 5, schema_first=False).fit()["by_familiarity"]
+    assert set(fitted.parts) == set(fitted.temperatures.by_type) == {"choice"}
+    assert fitted.parameters == 2
+
+
 def test_a_type_that_is_asked_in_familiar_words_alone_keeps_one_temperature() -> None:
     decisions = by_familiarity()
     assert decisions.familiarity is not None
