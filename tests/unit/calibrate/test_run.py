@@ -121,6 +121,18 @@ def test_the_text_says_what_was_compared_and_taken() -> None:
     assert any(line.startswith("thresholds: 2,000 other decisions of 1,000 items") for line in lines)
 
 
+def test_the_text_says_which_of_two_temperatures_is_for_what() -> None:
+    familiarity = (np.arange(8000) // 2 % 2).astype(np.float64)
+    decisions = synthetic(8000, temperature=lambda _, __: np.where(familiarity == 1, 1.25, 6.0))
+    result = run(replace(decisions, familiarity=familiarity))
+    given = result.calibration.temperatures
+    assert given.by_type["choice"] < given.unfamiliar_by_type["choice"]
+    pair = f"T(choice) = {given.by_type['choice']:.4g} in familiar words to {given.unfamiliar_by_type['choice']:.4g} in"
+    [line] = [line for line in as_text(result).splitlines() if line.startswith("  T(")]
+    assert pair in line
+    assert line.count("in familiar words") == 3
+
+
 @pytest.mark.parametrize("n", [1, 60, 3000])
 def test_every_calibration_has_a_text_and_sound_json(n: int) -> None:
     decisions = synthetic(n)

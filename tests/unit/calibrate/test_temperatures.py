@@ -17,7 +17,7 @@ from synthetic_decisions import synthetic, with_gold
 from decider.calibrate.apply import option_counts
 from decider.calibrate.likelihood import likelihood, right
 from decider.calibrate.newton import minimise
-from decider.calibrate.temperatures import BOUNDS, fit_line, fit_scalar
+from decider.calibrate.temperatures import BOUNDS, fit_line, fit_pair, fit_scalar
 from decider.decisions import CHOICE, NOUL, SCORE, Decisions, Float64Array, IntArray, distributions
 
 
@@ -104,6 +104,17 @@ def test_a_count_that_was_not_seen_has_no_lower_temperature(ends: tuple[float, f
     assert line.minimum == min(seen)
     assert seen in (sorted(seen), sorted(seen, reverse=True))
     assert all(line.at(count) >= min(seen) for count in range(1, 256))
+
+
+@pytest.mark.parametrize(("right_side", "on"), [(1.0, "lower"), (0.0, "lower"), (None, None)])
+def test_a_pair_of_which_one_side_is_all_right_ends_on_a_bound(right_side: float | None, on: str | None) -> None:
+    decisions = synthetic(1000)
+    familiarity = (np.arange(1000) % 2).astype(np.float64)
+    gold = np.where(familiarity == right_side, decisions.logits.argmax(axis=1), decisions.gold)
+    pair = fit_pair(likelihood(with_gold(decisions, gold)), familiarity, (1.0, 1.0))
+    assert pair.bound == on
+    assert (pair.familiar < 0.06) == (right_side == 1)
+    assert (pair.unfamiliar < 0.06) == (right_side == 0)
 
 
 def test_isolated_levels_have_the_temperature_of_two_options() -> None:
