@@ -7,6 +7,7 @@ things than it is made of answers as another version would.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from decider.model.adapter import ADAPTER_NAME, load_adapter, merged, save_adapt
 from decider.model.embedded import NAME, WHEEL, hub_target, wheel_target
 from decider.model.mini import MINI, answers_name, mini_folder, mini_target, missing
 from decider.model.source import list_models, resolve
-from decider.tokens.config import CONFIG_NAME, load_config
+from decider.tokens.config import CONFIG_NAME, WORDINGS_NAME, load_config
 from decider.tokens.wordings import Wordings, load_wordings, save_wordings
 
 TinyFolder = Callable[[str], Path]
@@ -101,6 +102,22 @@ def test_another_adapter_configuration_or_wording_is_another_folder(
         assert json.loads((places[-1] / CONFIG_NAME).read_text(encoding="utf-8"))["version"] == version
     assert len(set(places)) == 4
     assert len({(place / "model.safetensors").read_bytes() for place in places}) == 2
+
+
+def test_an_adapter_of_ones_own_is_merged_again_where_its_files_change(
+    cache: Path, tiny_folder: TinyFolder, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    ship(own, tiny_folder("llama"))
+    places = []
+    for name in (None, CONFIG_NAME, WORDINGS_NAME):
+        if name is not None:
+            # As after another training: other content of the same size.
+            os.utime(own / name, ns=(0, len(places)))
+        places.append(resolve(str(own), gguf_file=None, cache=cache, say=lambda _: None).path)
+        assert load_wordings(places[-1]) == Wordings(SPANS)
+    assert len(set(places)) == 3
 
 
 @pytest.mark.parametrize("lacks", mini.FILES)
