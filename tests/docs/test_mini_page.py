@@ -161,7 +161,7 @@ def test_rotations_count_askings(report: Any) -> None:
 
 def test_decisions_are_told_apart_by_familiarity(report: Any) -> None:
     decisions = made({"reviews": 6, "social": 2})
-    known = np.repeat([0.24, 0.25, 0.995, 1.0], len(decisions) // 4)
+    known = np.repeat([0.245, 0.25, 0.995, 1.0], len(decisions) // 4)
     told = figures(report, replace(decisions, familiarity=known)).after
     groups = {name: group.n for (by, name), group in told.items() if by == "familiarity"}
     assert groups == {"0–24 %": len(decisions) // 4, "25–49 %": len(decisions) // 4, "75–100 %": len(decisions) // 2}

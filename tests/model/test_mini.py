@@ -110,7 +110,7 @@ def test_an_adapter_of_ones_own_is_merged_again_where_its_files_change(
     own = tmp_path / "own"
     own.mkdir()
     ship(own, tiny_folder("llama"))
-    places = []
+    places: list[Path] = []
     for name in (None, CONFIG_NAME, WORDINGS_NAME):
         if name is not None:
             # As after another training: other content of the same size.
