@@ -57,9 +57,8 @@ CANNOT = (
     ("several steps of reasoning", ("deduction", "light_switch", "likelihood")),
 )
 """What a small model is not expected to do, and the tasks that show it."""
-RESAMPLES = 1_000
+RESAMPLES, FEW_OPTIONS = 1_000, 10
 MOST_MEGABYTES, MOST_MINUTES = 25, 9
-FEW_OPTIONS = 10
 FEW, MANY = f"up to {FEW_OPTIONS}", f"more than {FEW_OPTIONS}"
 NOT_MEASURED = "not measured"
 

@@ -262,6 +262,11 @@ def _warnings(
         warnings.append(f"{n:,} decisions are few for a temperature; {FEW_DECISIONS} or more settle one")
     if 0 < used < folds:
         warnings.append(f"{n_items:,} items make {used} folds, not {folds}")
+    if data.familiarity is not None and not data.pairs and not data.schema_first:
+        warnings.append(
+            f"no temperatures by familiarity: of no type are {LEAST_OF_TYPE} decisions asked in familiar words and "
+            f"{LEAST_OF_TYPE} in others"
+        )
     sizes = np.bincount(data.kind, minlength=len(KINDS))
     for kind, size in zip(KINDS, sizes.tolist(), strict=True):
         if 0 < size < LEAST_OF_TYPE and size < n:
