@@ -23,7 +23,7 @@ from decider.decisions import KINDS, Decisions, Float64Array, IntArray, distribu
 from decider.errors import ConfigError
 from decider.evaluate.facts import RunFacts
 from decider.evaluate.metrics import answers_of
-from decider.evaluate.summary import FAMILIARITY, Figure, Group, grouped
+from decider.evaluate.summary import Figure, Group, by_familiarity, grouped
 from decider.evaluate.table import number, spread
 from decider.model.mini import MINI, PACKAGED
 
@@ -149,15 +149,14 @@ def memberships(decisions: Decisions) -> Iterator[tuple[str, str, IntArray]]:
         yield "type", kind, np.flatnonzero(decisions.kind == index)
     for name in ORDER:
         yield "task", name, np.flatnonzero(task == name)
-    known = -1 if decisions.familiarity is None else np.floor(100 * decisions.familiarity)
     for by_, counts, spans, unit in (
         ("options", decisions.n_options, OPTION_COUNTS, ""),
         ("length", decisions.row_tokens, TOKENS, " tokens"),
-        ("familiarity", np.broadcast_to(known, len(decisions)), FAMILIARITY, " %"),
     ):
         for low, high in spans:
             name = f"{low}" if low == high else f"{low}–{high}" if high < TOKENS[-1][1] else f"{low} and more"
             yield by_, f"{name}{unit}", np.flatnonzero((counts >= low) & (counts <= high))
+    yield from by_familiarity(decisions)
     few = decisions.n_options <= FEW_OPTIONS
     yield "unseen", NAMED, np.flatnonzero(np.isin(task, UNSEEN))
     yield "few or many", FEW, np.flatnonzero(few)

@@ -92,8 +92,9 @@ class Fitting:
         if not self.schema_first and self.spreads:
             forms["by_options"] = self._by_options(data, self.counts[rows], scalar, near.get("by_options"))
         if not self.schema_first and self.pairs and self.familiarity is not None:
+            single = forms.get("by_type", forms["scalar"])
             forms["by_familiarity"] = self._by_familiarity(
-                data, self.kind[rows], self.familiarity[rows], scalar, near.get("by_familiarity")
+                data, self.kind[rows], self.familiarity[rows], single, near.get("by_familiarity")
             )
         return forms
 
@@ -104,8 +105,7 @@ class Fitting:
             rows = np.flatnonzero(kind == code)
             # All of a type may lie in the one fold that is held out.
             if len(rows):
-                before = None if near is None else near.parts[KINDS[code]]
-                fitted = fit_scalar(data.take(rows), before.temperature if isinstance(before, Fitted) else None)
+                fitted = fit_scalar(data.take(rows), None if near is None else near.temperature(KINDS[code]))
                 # Of a type whose answers are all right nothing is known but that; it keeps the temperature of all.
                 if near is not None or fitted.bound != "lower":
                     own[KINDS[code]] = fitted
@@ -128,24 +128,22 @@ class Fitting:
         data: Likelihood,
         kind: IntArray,
         familiarity: Float64Array,
-        scalar: Fitted,
+        single: FittedForm,
         near: FittedForm | None,
     ) -> FittedForm:
-        """By type, and two temperatures for each of `pairs`."""
-        single = self._by_type(data, kind, scalar, near)
+        """`single`, of one temperature a type, with two for each of `pairs`."""
+        plain = single.temperatures.plain
         parts: dict[str, Fitted | FittedLine | FittedPair] = dict(single.parts)
         familiar, unfamiliar = dict(single.temperatures.by_type), {}
         for code in self.pairs:
             name, rows = KINDS[code], np.flatnonzero(kind == code)
             before = None if near is None else near.parts[name]
-            start = (
-                (before.familiar, before.unfamiliar) if isinstance(before, FittedPair) else (scalar.temperature,) * 2
-            )
+            start = (before.familiar, before.unfamiliar) if isinstance(before, FittedPair) else (plain, plain)
             # All of a type may lie in the one fold that is held out.
             if len(rows):
                 pair = fit_pair(data.take(rows), familiarity[rows], start)
                 parts[name], familiar[name], unfamiliar[name] = pair, pair.familiar, pair.unfamiliar
-        given = replace(self._given(scalar.temperature, familiar), unfamiliar_by_type=MappingProxyType(unfamiliar))
+        given = replace(self._given(plain, familiar), unfamiliar_by_type=MappingProxyType(unfamiliar))
         if {KINDS[code] for code in np.unique(self.kind)} <= familiar.keys():
             parts.pop("all", None)
         return FittedForm(given, parts)

@@ -294,6 +294,11 @@ def _memberships(decisions: Decisions, tasks: dict[str, IntArray]) -> Iterator[t
     for low, high in [(1, SHORTEST_TOKENS), *_doubling(SHORTEST_TOKENS, int(decisions.row_tokens.max()))]:
         inside = (decisions.row_tokens >= low) & (decisions.row_tokens <= high)
         yield "length", f"{low}–{high} tokens", np.flatnonzero(inside)
+    yield from by_familiarity(decisions)
+
+
+def by_familiarity(decisions: Decisions) -> Iterator[tuple[str, str, IntArray]]:
+    """(by, name, rows) of every group by familiarity; none where it is not known."""
     if decisions.familiarity is not None:
         percent = np.floor(100 * decisions.familiarity)
         for low, high in FAMILIARITY:

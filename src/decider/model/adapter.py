@@ -25,7 +25,7 @@ from torch import Tensor
 
 from decider.errors import ModelError, first_line
 from decider.model.checkpoint import SINGLE, copy_beside, read_tensors, short_names
-from decider.tokens.config import CONFIG_NAME, WORDINGS_NAME
+from decider.tokens.config import BESIDE
 
 ADAPTER_NAME = "adapter.safetensors"
 FORMAT = "decider-adapter-2"
@@ -167,7 +167,7 @@ def write_served(folder: Path, base: Path, target: Path) -> None:
     `merged` do.
     """
     write_merged(base, load_adapter(folder / ADAPTER_NAME), target)
-    for name in (CONFIG_NAME, WORDINGS_NAME):
+    for name in BESIDE:
         if (folder / name).is_file():
             shutil.copyfile(folder / name, target / name)
 

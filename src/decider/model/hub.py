@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from decider.errors import ModelError, first_line
+from decider.tokens.config import BESIDE
 
-BESIDE = ("decider_config.json", "decider_wordings.npy")
-"""What decider has beside weights in any format."""
 PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", *BESIDE)
 IGNORED = ("*/*",)
 

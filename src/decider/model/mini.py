@@ -14,12 +14,12 @@ from decider.errors import ModelError
 from decider.model.cache import publish
 from decider.model.embedded import CONVERSION, MEMBER_SHA256, NAME, WHEEL, ModelFolder, embedded_folder, wheel_target
 from decider.model.wheel import Say
-from decider.tokens.config import CONFIG_NAME, WORDINGS_NAME, load_config
+from decider.tokens.config import BESIDE, load_config
 
 MINI = "decider-mini"
 PACKAGED = Path(__file__).parents[1] / "mini"
 """Where the package has its files."""
-FILES = ("adapter.safetensors", CONFIG_NAME, WORDINGS_NAME)
+FILES = ("adapter.safetensors", *BESIDE)
 MERGE = 1
 """Raised when merging changes, so that older folders are not used."""
 

@@ -27,15 +27,14 @@ from decider.model.embedded import (
 from decider.model.hub import snapshot
 from decider.model.mini import MINI, default_folder, mini_folder, mini_target, missing
 from decider.model.wheel import Say
+from decider.tokens.config import BESIDE
 
 __all__ = ["SHIPPED", "ModelFolder", "ModelListing", "list_models", "resolve"]
 
 SHIPPED = (MINI, "default", *ALIASES)
 """Names of the models that come with this package; no folder or Hub id is meant by them."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_CONFIG = "decider_config.json"
 _ADAPTER = "adapter.safetensors"
-_WORDINGS = "decider_wordings.npy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ def _converted(file: Path, name: str, cache: Path, say: Say) -> ModelFolder:
     """The converted copy of a GGUF file, which also carries the `decider_config.json` and the wordings beside it."""
     if not file.is_file():
         raise ModelError(f"there is no GGUF file {str(file)!r}; check the folder and the name")
-    beside = [part for part in (file.parent / _CONFIG, file.parent / _WORDINGS) if part.is_file()]
+    beside = [part for name in BESIDE if (part := file.parent / name).is_file()]
     stamps = [_stamp(part) for part in (file, *beside)]
     key = hashlib.sha256(repr(stamps).encode()).hexdigest()[:12]
 
@@ -127,7 +126,8 @@ def _adapted(path: Path, cache: Path, say: Say) -> ModelFolder:
     from decider.model.adapter import load_adapter, write_served
 
     base = resolve(load_adapter(path / _ADAPTER).base, gguf_file=None, cache=cache, say=say)
-    stamps = [_stamp(file) for file in (path / _ADAPTER, path / _CONFIG, path / _WORDINGS, base.path) if file.exists()]
+    made_of = [path / _ADAPTER, *(path / name for name in BESIDE), base.path]
+    stamps = [_stamp(file) for file in made_of if file.exists()]
     key = hashlib.sha256(repr(stamps).encode()).hexdigest()[:12]
 
     def fill(draft: Path) -> None:

@@ -31,7 +31,9 @@ from decider.tokens.table import Table, near_miss
 
 CONFIG_NAME = "decider_config.json"
 WORDINGS_NAME = "decider_wordings.npy"
-"""What `tokens/wordings.py` reads; its name is here for those who only copy it."""
+"""What `tokens/wordings.py` reads."""
+BESIDE = (CONFIG_NAME, WORDINGS_NAME)
+"""What of ours may lie beside a model's weights, and goes where they go."""
 
 _KEYS = (
     "version",
