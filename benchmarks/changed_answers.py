@@ -1,11 +1,13 @@
 """How many answers an engine changes, against the same weights in fp32.
 
     python benchmarks/changed_answers.py --shape qwen3.5-2b --engines plain,compile,fp8,compile+fp8    (one CUDA card)
+    python benchmarks/changed_answers.py --shape qwen3.5-2b --engines packed,packed+fp8 --share 6            (likewise)
     python benchmarks/changed_answers.py --shape tiny --prompts 50                 (any machine: checks the script)
 
-Random prompts of 40 to 256 tokens with four options, on random bf16 weights. An answer counts where the oracle's two
-largest probabilities differ by more than 0.01, and is changed where its likeliest option is another one. The engines
-are sealed grids, made one after the other, and their replays are timed. Beside them stands the eager bf16 forward of
+Random prompts of 40 to 256 tokens with four options, on random bf16 weights; with `--share N`, N prompts at a time have
+all but their last 16 to 56 tokens in common, which packs run once. An answer counts where the oracle's two largest
+probabilities differ by more than 0.01, and is changed where its likeliest option is another one. The engines are sealed
+grids or packs, made one after the other; the grids' replays are timed. Beside them stands the eager bf16 forward of
 Hugging Face, for scale.
 
 The oracle is Hugging Face's eager forward of the same weights in fp32, every product in IEEE fp32: torch's TF32 is off
@@ -37,6 +39,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from decider.assembly import executor_for
 from decider.bench.configs import LABEL_IDS
 from decider.bench.machine import this_machine
 from decider.bench.names import SHAPES, TINY
@@ -46,13 +49,16 @@ from decider.model.head import LabelHead, label_head, last_hidden
 from decider.model.load import LoadedModel
 from decider.plan.buckets import Grid
 from decider.read import probabilities
+from decider.run.device import pick_attention
 from decider.run.graphs import CudaCapturer
 from decider.run.grid import GridExecutor
 from decider.run.options import GridOptions
+from decider.run.packed import PackedExecutor
 from decider.tokens.rows import Row
 
-ENGINES = ("plain", "compile", "fp8", "compile+fp8")
+ENGINES = ("plain", "compile", "fp8", "compile+fp8", "packed", "packed+fp8")
 SHORTEST, LONGEST = 40, 256
+SHORTEST_OWN, LONGEST_OWN = 16, 56
 N_OPTIONS = 4
 MARGIN = 0.01
 TIMED = ((1, 64), (1, 256), (8, 256), (32, 256))
@@ -79,7 +85,7 @@ class Changed:
     seconds: float
     """Scoring all prompts; warm-up is not in it."""
     replay_ms: dict[str, float]
-    """Median replay of each of `TIMED`; empty for what has no graphs."""
+    """Median replay of each of `TIMED`; empty for what has no graphs of rows."""
     warmup_s: float | None = None
 
 
@@ -88,10 +94,10 @@ def main() -> None:
     options = parse()
     device = "cuda:0" if torch.cuda.is_available() else "cpu"
     machine = this_machine(device)
-    print(f"{machine}\n{options.shape}, random weights, {options.prompts:,} prompts")
+    print(f"{machine}\n{options.shape}, random weights, {options.prompts:,} prompts, {options.share} to a state")
     loaded = random_model(options.shape, device=device, dtype="bfloat16", attention="sdpa")
     head = label_head(loaded, LABEL_IDS)
-    rows = prompts(options.prompts, int(loaded.module.config.vocab_size))
+    rows = prompts(options.prompts, int(loaded.module.config.vocab_size), options.share)
 
     began = time.perf_counter()
     oracle = score(oracle_logits(loaded, rows))
@@ -116,7 +122,8 @@ def main() -> None:
             continue
         show(results[-1])
         if options.json:
-            facts = {**asdict(machine), "shape": options.shape, "prompts": options.prompts, "margin": MARGIN}
+            asked = {"shape": options.shape, "prompts": options.prompts, "share": options.share, "margin": MARGIN}
+            facts = {**asdict(machine), **asked}
             options.json.write_text(json.dumps({**facts, "rows": [asdict(each) for each in results]}, indent=1) + "\n")
     sys.exit(int(failed))
 
@@ -140,6 +147,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--engines", help=f"names with commas between, of {', '.join(ENGINES)}")
     parser.add_argument("--compile", action="store_true", help="the one engine compiles (without --engines)")
     parser.add_argument("--fp8", action="store_true", help="the one engine runs large layers in e4m3 (likewise)")
+    parser.add_argument("--share", type=int, default=1, metavar="N", help="so many prompts have a state in common")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.engines is not None and (options.compile or options.fp8):
@@ -149,16 +157,26 @@ def parse() -> argparse.Namespace:
     unknown = [name for name in options.engines if name not in ENGINES]
     if unknown:
         parser.error(f"no engine is called {unknown[0]!r}; choose from {', '.join(ENGINES)}")
-    if options.prompts < 1:
-        parser.error(f"--prompts is {options.prompts}; it must be at least 1")
+    for name in ("prompts", "share"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} is {getattr(options, name)}; it must be at least 1")
     return options
 
 
-def prompts(n_prompts: int, vocab: int) -> list[Row]:
-    """Random rows with one slot at their end, the same in every run."""
+def prompts(n_prompts: int, vocab: int, share: int) -> list[Row]:
+    """Random rows with one slot at their end, the same in every run; `share` at a time begin alike if it is above 1."""
     draw = random.Random(0)
-    lengths = [draw.randint(SHORTEST, LONGEST) for _ in range(n_prompts)]
-    return [Row(tuple(draw.choices(range(vocab), k=n)), (n - 1,), (N_OPTIONS,), prefix_tokens=0) for n in lengths]
+    if share == 1:
+        lengths = [draw.randint(SHORTEST, LONGEST) for _ in range(n_prompts)]
+        return [Row(tuple(draw.choices(range(vocab), k=n)), (n - 1,), (N_OPTIONS,), prefix_tokens=0) for n in lengths]
+    rows: list[Row] = []
+    while len(rows) < n_prompts:
+        state = tuple(draw.choices(range(vocab), k=draw.randint(SHORTEST, LONGEST - LONGEST_OWN)))
+        for _ in range(min(share, n_prompts - len(rows))):
+            own = tuple(draw.choices(range(vocab), k=draw.randint(SHORTEST_OWN, LONGEST_OWN)))
+            ids = state + own
+            rows.append(Row(ids, (len(ids) - 1,), (N_OPTIONS,), prefix_tokens=len(state)))
+    return rows
 
 
 def oracle_logits(loaded: LoadedModel, rows: Sequence[Row]) -> list[NDArray[np.floating]]:
@@ -192,26 +210,41 @@ def batched_logits(loaded: LoadedModel, head: LabelHead, rows: Sequence[Row], na
 
 
 def run_engine(name: str, loaded: LoadedModel, head: LabelHead, rows: Sequence[Row], oracle: Probabilities) -> Changed:
-    """Warm an engine up, seal it, run all rows, close it. It captures the lengths the prompts have, and no more."""
-    device = torch.device(loaded.device)
-    options = GridOptions(compile="compile" in name, fp8="fp8" in name, share_prefixes=False)
-    full = Grid()
-    grid = replace(full, lengths=tuple(n for n in full.lengths if n <= full.pad_len(LONGEST)))
-    capturer = CudaCapturer(device) if device.type == "cuda" else None
-    executor = GridExecutor(loaded, head, grid, capturer, lambda line: say(f"{name}: {line}"), options=options)
-    executor.warmup()
-    executor.seal()
+    """Warm an engine up, seal it, run all rows, close it."""
+    words = name.split("+")
+    executor = packs_of(loaded, head, words) if "packed" in words else grid_of(loaded, head, words)
     say(f"{name}: {executor.describe()}")
     began = time.perf_counter()
     logits = [one[0] for one in executor.label_logits(rows)]
     seconds = time.perf_counter() - began
-    timed = {f"{shape[0]} x {shape[1]}": executor.replay_ms(shape) for shape in TIMED}
+    timed = {} if isinstance(executor, PackedExecutor) else {f"{n} x {t}": executor.replay_ms((n, t)) for n, t in TIMED}
     replay_ms = {shape: ms for shape, ms in timed.items() if ms is not None}
     stats, warmup_s = executor.stats, executor.describe().warmup_s
     executor.close()
-    if capturer is not None and stats.eager_forwards:
+    if loaded.device != "cpu" and stats.eager_forwards:
         sys.exit(f"{name}: {stats.eager_forwards} forwards ran eagerly, so the graphs were not all that was compared")
     return replace(compare(name, logits, oracle, seconds), replay_ms=replay_ms, warmup_s=warmup_s)
+
+
+def packs_of(loaded: LoadedModel, head: LabelHead, words: Sequence[str]) -> PackedExecutor:
+    """Sealed packs, of every size that is captured for serving."""
+    options, attention = GridOptions(fp8="fp8" in words), pick_attention("packed")
+    executor = executor_for("packed", loaded, head, attention=attention, options=options, say=say)
+    assert isinstance(executor, PackedExecutor)
+    return executor
+
+
+def grid_of(loaded: LoadedModel, head: LabelHead, words: Sequence[str]) -> GridExecutor:
+    """A sealed grid that captures the lengths the prompts have, and no more."""
+    device = torch.device(loaded.device)
+    options = GridOptions(compile="compile" in words, fp8="fp8" in words, share_prefixes=False)
+    full = Grid()
+    grid = replace(full, lengths=tuple(n for n in full.lengths if n <= full.pad_len(LONGEST)))
+    capturer = CudaCapturer(device) if device.type == "cuda" else None
+    executor = GridExecutor(loaded, head, grid, capturer, lambda line: say(f"grid: {line}"), options=options)
+    executor.warmup()
+    executor.seal()
+    return executor
 
 
 def score(logits: Sequence[NDArray[np.floating]]) -> Probabilities:
