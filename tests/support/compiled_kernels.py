@@ -104,7 +104,8 @@ def main() -> None:
         compiled(launch.name, delta_kernels._prepare_chunk, rule, heads | inverse, launch)
     for launch in (DELTA_SCAN, DELTA_SCAN_LONG):
         flow: dict[str, object] = {"ended": None, "value_block": launch.block, "begins": True, "keeps": False}
-        compiled(launch.name, delta_kernels._scan_sequence, rule, {**heads, **flow, "stages": launch.stages}, launch)
+        flow |= {"stages": launch.stages, "looks_at": 512 if launch is DELTA_SCAN_LONG else 0}
+        compiled(launch.name, delta_kernels._scan_sequence, rule, {**heads, **flow}, launch)
     attended = dict.fromkeys(("query", "key", "value", "gate", "result"), X)
     tables = {"tiles": "*i32", "own_starts": "*i32"}
     for dim in (64, 128, 256):

@@ -165,7 +165,7 @@ def test_attention(dtype: torch.dtype, sizes: tuple[int, int, int], tree: Tree) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("given", [[(70, (3, 66)), (5, ()), (2, (1, 1))], [(130, ()), (20, ()), (1, ())]])
+@pytest.mark.parametrize("given", [[(70, (3, 66)), (5, ()), (2, (1, 1))], [(60, ()), (20, ()), (70, ()), (1, ())]])
 @pytest.mark.parametrize("small_tokens", [1024, 0])
 def test_the_delta_rule(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, given: list[tuple[int, tuple[int, ...]]], small_tokens: int
@@ -173,6 +173,7 @@ def test_the_delta_rule(
     """With fewer programs than sequences, so that each takes several, on memory that holds NaN where nothing wrote; all
     sequences by one launch, and those of up to 20 tokens by another."""
     monkeypatch.setattr(delta_kernels, "SEQUENCES", 2)
+    monkeypatch.setattr(delta_kernels, "LONG_SEQUENCES", 1)
     monkeypatch.setattr(launches, "DELTA_SMALL_TOKENS", small_tokens)
     monkeypatch.setattr(launches, "DELTA_SHORT_TOKENS", 20)
     monkeypatch.setattr(launches, "DELTA_SHORT_TRUNK_TOKENS", 20)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from decider.ops.launches import DELTA_CHUNK, SEQUENCES, delta_scans, launch_for
+from decider.ops.launches import DELTA_CHUNK, LONG_SEQUENCES, SEQUENCES, delta_scans, launch_for
 from decider.ops.pack_ops import Gates
 from decider.plan.tables import CHUNK_TOKENS, StaticTables
 
@@ -112,16 +112,33 @@ def _prepare_chunk(  # type: ignore[no-untyped-def]
         tl.store(running + head * n_tokens + start + place, decay, mask=known)
 
 
+@triton.jit
+def _place_of(ours, turn, n_places):  # type: ignore[no-untyped-def]
+    """Where the `turn`-th of `ours` stands, from 0; `n_places` if there are no more."""
+    chosen = (ours & (tl.cumsum(ours.to(tl.int32), axis=0) == turn + 1)).to(tl.int32)
+    place = tl.sum(chosen * tl.arange(0, ours.shape[0]), axis=0)
+    return tl.where(tl.sum(chosen, axis=0) == 0, n_places, place)
+
+
 @triton.jit(do_not_specialize=["n_tokens", "n_sequences", "n_begun", "above", "most"])  # type: ignore[untyped-decorator]
 def _scan_sequence(  # type: ignore[no-untyped-def]
     query, key, read, new, within, running, offsets, parents, begun, ended, result,
     n_tokens, n_sequences, n_begun, above, most, scale,
     key_heads: tl.constexpr, value_heads: tl.constexpr, key_dim: tl.constexpr, value_dim: tl.constexpr,
     size: tl.constexpr, key_block: tl.constexpr, value_block: tl.constexpr,
-    begins: tl.constexpr, keeps: tl.constexpr, stages: tl.constexpr,
+    begins: tl.constexpr, keeps: tl.constexpr, stages: tl.constexpr, looks_at: tl.constexpr,
 ):  # fmt: skip
     sequence, head = tl.program_id(1) // value_heads, tl.program_id(1) % value_heads
-    first, end = tl.load(offsets + sequence), tl.load(offsets + n_sequences)
+    end = tl.load(offsets + n_sequences)
+    if looks_at:
+        # Where few are of this launch, they are found among all at once, and not by looking at one after the other.
+        every = tl.arange(0, looks_at)
+        starts = tl.load(offsets + every, mask=every < n_sequences, other=0)
+        lengths = tl.load(offsets + every + 1, mask=every < n_sequences, other=0) - starts
+        ours = (lengths > above) & (lengths <= most)
+        turn = sequence
+        sequence = _place_of(ours, turn, n_sequences)
+    first = tl.load(offsets + sequence)
     # Surplus sequences start at the end.
     while first < end:
         stop = tl.load(offsets + sequence + 1)
@@ -166,7 +183,11 @@ def _scan_sequence(  # type: ignore[no-untyped-def]
         if keeps:
             at = (sequence.to(tl.int64) * value_heads + head) * (key_dim * value_dim)
             tl.store(ended + at + in_state, state, mask=of_state)
-        sequence += tl.num_programs(1) // value_heads
+        if looks_at:
+            turn += tl.num_programs(1) // value_heads
+            sequence = _place_of(ours, turn, n_sequences)
+        else:
+            sequence += tl.num_programs(1) // value_heads
         first = tl.load(offsets + tl.minimum(sequence, n_sequences))
 
 
@@ -246,7 +267,7 @@ def delta_rule_in_two_passes(
             ended = torch.empty(shape, dtype=torch.float32, device=value.device)
         for scan, above, most in delta_scans(n_tokens, is_trunks=over.keeps, is_wide=is_wide, most_shared_bytes=room):
             block = min(scan.block, value_block)
-            n_programs = min(n_sequences, SEQUENCES, n_tokens // (above + 1))
+            n_programs = min(n_sequences, LONG_SEQUENCES if above else SEQUENCES, n_tokens // (above + 1))
             _scan_sequence[(triton.cdiv(value_dim, block), n_programs * value_heads)](
                 query,
                 key,
@@ -270,6 +291,7 @@ def delta_rule_in_two_passes(
                 begins=over.parents is not None,
                 keeps=over.keeps,
                 stages=scan.stages,
+                looks_at=triton.next_power_of_2(n_sequences) if above else 0,
                 num_warps=scan.warps,
                 num_stages=scan.stages,
             )

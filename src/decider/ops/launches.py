@@ -39,6 +39,8 @@ SEQUENCES = 32
 """The most programs of the scan along the sequences of a pack, each of which takes one after the other. Tables have
 room for hundreds that there mostly are not, and few programs run at once, as each asks for much shared memory: those
 without a sequence would stand in a queue."""
+LONG_SEQUENCES = 2
+"""The same of the scan of long ones: with Qwen3.5's heads about twice the programs that a Hopper card runs at once."""
 DELTA_SCAN = Launch("delta, sequences", None, warps=4, block=64)
 """Value features a program, which goes through a sequence. Wide programs load each key less often, and narrow ones have
 less to do a chunk. With one stage Triton 3.6 compiles 16 and 32 features wrongly: they read memory of others."""
