@@ -106,7 +106,7 @@ def test_it_runs_offline_goes_on_after_a_kill_and_is_served(tmp_path: Path, capf
         shutil.copy(out / name, alone / name)
     wordings = load_wordings(out)
     assert wordings is not None
-    assert wordings.spans
+    assert wordings.known
     request = {"state": "The box is red.", "questions": {"q": {"type": "choice", "criteria": ["red", "blue"]}}}
     (tmp_path / "request.json").write_text(json.dumps(request), encoding="utf-8")
     answers = []

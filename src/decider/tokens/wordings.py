@@ -2,7 +2,9 @@
 
 Small models learn a decision together with its wording. Asked in other words they are right less often and no less
 sure, and no temperature serves both. So the share of a question's spans of three words that training had is its
-familiarity, and a calibration may have one temperature for familiar questions and another for the rest.
+familiarity, and a calibration may have one temperature for familiar questions and another for the rest. Words that
+training hardly asked are left out before: they belong to what stands in a question, such as a name, and not to its
+wording.
 
 It refuses to know temperatures, states and options. Trap: a familiarity that is never 0 in what a temperature is fitted
 on says nothing of strange questions; fit on questions that were not trained.
@@ -14,10 +16,11 @@ import hashlib
 import json
 import tokenize
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.lib import format as npy
@@ -28,10 +31,12 @@ from decider.questions.types import Question
 from decider.questions.words import plain_words
 from decider.tokens.config import WORDINGS_NAME
 
+Counted = TypeVar("Counted")
+
 SPAN_WORDS = 3
 LEAST_ASKED = 20
-"""A span that training asked less often belongs to what stood in a question, such as a name, and not to its wording."""
-MOST_SPANS = 2**24
+"""Of a word and of a span. What training asked less often is unknown."""
+MOST_KNOWN = 2**24
 FIRST, LAST = "^", "$"
 """Before and behind the words of a question."""
 NUMBER = "0"
@@ -40,22 +45,28 @@ NUMBER = "0"
 
 @dataclass(frozen=True, slots=True)
 class Wordings:
-    """The spans of words that training had, as 64-bit hashes."""
+    """The words, and the spans of such words, that training had, as 64-bit hashes."""
 
-    spans: frozenset[int]
+    known: frozenset[int]
 
     def familiarity(self, question: Question) -> float:
-        """In [0, 1]: the share of the spans of its instructions that training had; 0 for a question without words."""
-        spans = [hash_of(span) for span in spans_of(_instructions(question))]
-        return sum(span in self.spans for span in spans) / len(spans) if spans else 0.0
+        """In [0, 1]: the share of the spans of its instructions that training had; 0 for a question without a word that
+        training had.
+        """
+        words = [word for word in words_of(_instructions(question)) if hash_of((word,)) in self.known]
+        spans = [hash_of(span) for span in spans_of(words)]
+        return sum(span in self.known for span in spans) / len(spans) if spans else 0.0
 
 
-def spans_of(instructions: str) -> Iterator[tuple[str, ...]]:
-    """Every run of `SPAN_WORDS` words, the marks of both ends among them."""
-    words = plain_words(instructions)
-    if words:
-        marked = [FIRST, *(NUMBER if word.isdigit() else word for word in words), LAST]
-        yield from zip(*(islice(marked, start, None) for start in range(SPAN_WORDS)), strict=False)
+def words_of(instructions: str) -> list[str]:
+    """Its words, every number the same."""
+    return [NUMBER if word.isdigit() else word for word in plain_words(instructions)]
+
+
+def spans_of(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Every run of `SPAN_WORDS` words, the marks of both ends among them; none if there are no words."""
+    marked = [FIRST, *words, LAST]
+    yield from zip(*(islice(marked, start, None) for start in range(SPAN_WORDS)), strict=False)
 
 
 def hash_of(span: tuple[str, ...]) -> int:
@@ -64,18 +75,23 @@ def hash_of(span: tuple[str, ...]) -> int:
 
 
 def wordings_of(questions: Iterable[Question]) -> Wordings:
-    """Of all that a training asks, each question as often as it is asked; spans from `LEAST_ASKED` times on."""
-    asked = Counter(map(_instructions, questions))
-    spans: Counter[tuple[str, ...]] = Counter()
-    for instructions, n in asked.items():
-        for span in spans_of(instructions):
-            spans[span] += n
-    return Wordings(frozenset(hash_of(span) for span, n in spans.items() if n >= LEAST_ASKED))
+    """Of all that a training asks, each question as often as it is asked; words and spans from `LEAST_ASKED` times."""
+    asked = {text: (words_of(text), n) for text, n in Counter(map(_instructions, questions)).items()}
+    words = _often((word, n) for found, n in asked.values() for word in set(found))
+    spans = _often((span, n) for found, n in asked.values() for span in spans_of([w for w in found if w in words]))
+    return Wordings(frozenset(map(hash_of, (*((word,) for word in words), *spans))))
+
+
+def _often(counted: Iterable[tuple[Counted, int]]) -> set[Counted]:
+    total: Counter[Counted] = Counter()
+    for each, n in counted:
+        total[each] += n
+    return {each for each, n in total.items() if n >= LEAST_ASKED}
 
 
 def save_wordings(folder: Path, wordings: Wordings) -> None:
     """Write them into `folder`. Raises OSError."""
-    np.save(folder / WORDINGS_NAME, np.array(sorted(wordings.spans), dtype=np.uint64), allow_pickle=False)
+    np.save(folder / WORDINGS_NAME, np.array(sorted(wordings.known), dtype=np.uint64), allow_pickle=False)
 
 
 def load_wordings(folder: Path) -> Wordings | None:
@@ -85,15 +101,15 @@ def load_wordings(folder: Path) -> Wordings | None:
         return None
     try:
         with path.open("rb") as file:
-            spans: NDArray[np.uint64] = npy.read_array(file, allow_pickle=False)
+            known: NDArray[np.uint64] = npy.read_array(file, allow_pickle=False)
     # What damage raises is up to where it is; a header may declare an array of terabytes.
     except (OSError, ValueError, EOFError, TypeError, OverflowError, MemoryError, SyntaxError,
             tokenize.TokenError) as error:  # fmt: skip
         raise ConfigError(f"cannot read {path}: {first_line(error)}; copy it again from where the model is") from error
-    if spans.dtype != np.uint64 or spans.ndim != 1 or spans.size > MOST_SPANS:
-        shown = f"{spans.dtype} {list(spans.shape)}"
-        raise ConfigError(f"{path} holds {shown}; it must be at most {MOST_SPANS:,} uint64; copy it again")
-    return Wordings(frozenset(spans.tolist()))
+    if known.dtype != np.uint64 or known.ndim != 1 or known.size > MOST_KNOWN:
+        shown = f"{known.dtype} {list(known.shape)}"
+        raise ConfigError(f"{path} holds {shown}; it must be at most {MOST_KNOWN:,} uint64; copy it again")
+    return Wordings(frozenset(known.tolist()))
 
 
 def _instructions(question: Question) -> str:

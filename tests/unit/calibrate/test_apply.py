@@ -147,7 +147,7 @@ def test_what_is_served_is_what_ask_answers(tiny_folder: TinyFolder, tmp_path: P
                 asked = [decider.answer(item.request) for item in items]
             assert decisions.isolated.sum() == len(STATES)
             assert decisions.familiarity is not None
-            assert set(decisions.familiarity.tolist()) == {1.0, 1 / 3, 0.0}
+            assert set(decisions.familiarity.tolist()) == {1.0, 1 / 2, 0.0}
             for row, key in enumerate(decisions.key):
                 own = answered(asked[int(key.partition("/")[0]) - 1], decisions, key)
                 assert served[row, : len(own)].tolist() == pytest.approx(own, abs=1e-12), (key, calibration)

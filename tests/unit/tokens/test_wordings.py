@@ -22,6 +22,7 @@ from decider.tokens.wordings import (
     save_wordings,
     spans_of,
     wordings_of,
+    words_of,
 )
 
 
@@ -30,14 +31,16 @@ def noul(text: str) -> Question:
 
 
 def test_spans_are_of_plain_words_with_both_ends() -> None:
-    assert list(spans_of("Is  order 4417 LATE?")) == [
+    assert words_of("Is  order 4417 LATE?") == ["is", "order", "0", "late"]
+    assert list(spans_of(["is", "order", "0", "late"])) == [
         ("^", "is", "order"),
         ("is", "order", "0"),
         ("order", "0", "late"),
         ("0", "late", "$"),
     ]
-    assert list(spans_of("queue")) == [("^", "queue", "$")]
-    assert list(spans_of("?!")) == list(spans_of("")) == []
+    assert list(spans_of(["queue"])) == [("^", "queue", "$")]
+    assert words_of("?!") == words_of("") == []
+    assert list(spans_of([])) == []
 
 
 def test_hashes_are_the_same_everywhere() -> None:
@@ -45,7 +48,7 @@ def test_hashes_are_the_same_everywhere() -> None:
 
 
 def test_familiarity_is_the_share_of_known_spans() -> None:
-    known = wordings_of([noul("Is order 12 late?")] * LEAST_ASKED)
+    known = wordings_of([noul("Is order 12 late?"), noul("Who paid?")] * LEAST_ASKED)
     assert known.familiarity(noul("is ORDER 99 late")) == 1.0
     # Two of the four spans of each.
     assert known.familiarity(noul("Is order 12 paid?")) == 0.5
@@ -54,9 +57,26 @@ def test_familiarity_is_the_share_of_known_spans() -> None:
     assert known.familiarity(Score("Was it paid?", ("low", "high"))) == 0.0
 
 
+def test_words_that_training_hardly_asked_are_left_out() -> None:
+    names = [noul(f"Is order {name} late?") for name in ("Xaver", "Yuki", "Zita") for _ in range(LEAST_ASKED - 1)]
+    known = wordings_of(names)
+    assert known.familiarity(noul("Is order Xaver late?")) == 1.0
+    assert known.familiarity(noul("Is my order Bo late?")) == 1.0
+    # Known words in another order: two of the four spans.
+    assert known.familiarity(noul("Is order late Bo order")) == 2 / 4
+    assert known.familiarity(noul("Xaver, Yuki")) == 0.0
+
+
+def test_a_word_said_twice_in_a_question_is_asked_once() -> None:
+    often = [noul("Is it so?")] * LEAST_ASKED
+    known = wordings_of(often + [noul("late late")] * (LEAST_ASKED - 1))
+    assert known.familiarity(noul("Is it late so?")) == 1.0
+
+
 def test_a_span_counts_as_often_as_it_is_there() -> None:
     known = wordings_of([noul("no no no")] * LEAST_ASKED)
-    assert known.familiarity(noul("No, no, no, no, no way")) == 4 / 6
+    assert known.familiarity(noul("No, no, no, no, no way")) == 1.0
+    assert known.familiarity(noul("No")) == 0.0
 
 
 def test_what_is_asked_seldom_is_not_known() -> None:
@@ -86,7 +106,7 @@ def test_the_file_gives_back_what_was_saved(tmp_path: Path) -> None:
     assert load_wordings(tmp_path) == known
     assert (tmp_path / WORDINGS_NAME).stat().st_size < 300
     stored = np.load(tmp_path / WORDINGS_NAME).tolist()
-    assert stored == sorted(known.spans)
+    assert stored == sorted(known.known)
     save_wordings(tmp_path, Wordings(frozenset()))
     assert load_wordings(tmp_path) == Wordings(frozenset())
 
@@ -107,11 +127,11 @@ def test_another_array_is_refused(
         load_wordings(tmp_path)
 
 
-def test_more_spans_than_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_wordings(tmp_path, Wordings(frozenset({1, 2, 3})))
-    monkeypatch.setattr(wordings, "MOST_SPANS", 3)
+    monkeypatch.setattr(wordings, "MOST_KNOWN", 3)
     assert load_wordings(tmp_path) is not None
-    monkeypatch.setattr(wordings, "MOST_SPANS", 2)
+    monkeypatch.setattr(wordings, "MOST_KNOWN", 2)
     with pytest.raises(ConfigError, match=r"holds uint64 \[3\]; it must be at most 2 uint64"):
         load_wordings(tmp_path)
 
