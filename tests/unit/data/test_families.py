@@ -1,8 +1,8 @@
 """Programmatic families: every answer is worked out anew by a solver that shares no code with its generator.
 
 Refuses to be lenient: a question that no solver takes fails. Trap: an abstaining option is right only where no other
-option is, and that too is worked out. What is drawn by lot has no answer to find, but odds (`test_uncertain.py`), and what
-people wrote has theirs (`test_by_hand.py`).
+option is, and that too is worked out. What is drawn by lot has no answer to find, but odds (`test_uncertain.py`); what
+people wrote has one that no rule finds (`test_by_hand.py`).
 """
 
 from __future__ import annotations
