@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from solvers import daily, reasoned, recorded, strings, told
+from solvers import attacked, daily, reasoned, recorded, strings, told
 from solvers.reading import Answer
 from solvers.tabular import solve_record
 
@@ -51,6 +51,7 @@ SOLVERS: dict[str, Callable[[Any, str, dict[str, Any]], Answer]] = dict.fromkeys
     "grading": daily.solve_grading,
     "leads": daily.solve_leads,
     "guard": daily.solve_guard,
+    "attacks": attacked.solve_attacks,
     "aspects": daily.solve_aspects,
     "entails": daily.solve_entails,
     "same_meaning": daily.solve_same,

@@ -28,6 +28,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
 CLASSES = ("teams", "intents", "meetings", "topics", "alerts", "steps", "scopes")
 SAID = (
     "text",
+    "texts",
     "yes",
     "no",
     "praise",

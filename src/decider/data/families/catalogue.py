@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from decider.data.families import amounts, arithmetic, extraction, formats, logic, lookup, rules, toolbox, tracking
 from decider.data.families.by_hand import asking
-from decider.data.families.daily import facts, fields, opinions, remarks, sorting
+from decider.data.families.daily import attacks, facts, fields, opinions, remarks, sorting
 from decider.data.families.making import Family
 from decider.data.families.uncertain import chance, unsaid
 from decider.data.items import Item
@@ -99,6 +99,9 @@ FAMILIES = (
     _daily("grading", SCORE, "2 to 7", "which level of one of 46 scales a text has", 14000, remarks.grading),
     _daily("leads", NOUL, "yes, no", "money, say, time and size of a prospect", 9000, remarks.leads),
     _daily("guard", BOTH, "2 to 12; yes, no", "private data, money, insults, off topic", 10000, remarks.guard),
+    _daily(
+        "attacks", BOTH, "2 to 12; yes, no", "whether a text attacks an AI assistant, and how", 14000, attacks.attacks
+    ),
     _daily("aspects", ALL, "2 to 6; 3; yes, no", "what a review praises and blames", 12000, opinions.aspects),
     _daily("entails", BOTH, "2 to 6; yes, no", "what follows from a report of everyday life", 13000, facts.entails),
     _daily("same_meaning", BOTH, "2 to 6; yes, no", "whether two sentences say the same", 9000, facts.same_meaning),

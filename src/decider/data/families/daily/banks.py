@@ -29,7 +29,7 @@ HELD_SHARE = 5
 """One phrase in so many is held out, and at least one."""
 WHOLE = ("facts", "goals")
 """Banks of which whole meanings are held out, one in `HELD_SHARE`, and no single phrases."""
-SHARED = ("levels", "map", "avoid", "unsure")
+SHARED = ("levels", "map", "avoid", "unsure", "near", "alike", "where")
 """Fields that are no phrases of a text, and the same on both sides."""
 
 BLANKS: Mapping[str, tuple[str, ...]] = MappingProxyType(
