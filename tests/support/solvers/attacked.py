@@ -37,6 +37,10 @@ NO_KIND = (
 )
 
 
+def _bare(text: str) -> str:
+    return text.lower().rstrip(".")
+
+
 @cache
 def _templates() -> tuple[tuple[str, bool, re.Pattern[str]], ...]:
     return tuple(
@@ -60,7 +64,7 @@ def _meanings(state: Any) -> tuple[set[str], set[str]]:
 
 def _labelled(text: str) -> str | None:
     """The meaning whose name or description this is."""
-    named = [key for key, entry in bank("attacks").items() if text in entry["name"] or text in entry["says"]]
+    named = [key for key, entry in bank("attacks").items() if _bare(text) in map(_bare, entry["name"] + entry["says"])]
     assert len(named) < 2, text
     return named[0] if named else None
 
@@ -70,14 +74,16 @@ def _inside(text: str) -> str:
         (len(each), key)
         for key, entry in bank("attacks").items()
         for each in (*entry["name"], *entry["says"])
-        if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", text)
+        if re.search(rf"(?<!\w){re.escape(_bare(each))}(?!\w)", text.lower())
     ]
     assert found, text
     return max(found)[1]
 
 
 def _is_kind(text: str) -> bool:
-    return any(each in text for entry in bank("attacks").values() for each in (*entry["name"], *entry["says"]))
+    return any(
+        _bare(each) in text.lower() for entry in bank("attacks").values() for each in (*entry["name"], *entry["says"])
+    )
 
 
 def solve_attacks(state: Any, text: str, question: dict[str, Any]) -> Answer:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from decider.data.families import words
 from decider.data.families.daily import attack_asks as asks
-from decider.data.families.daily.banks import HELD_SHARE, Bank, Entry, bank, fill
+from decider.data.families.daily.banks import BLANKS, HELD_SHARE, Bank, Entry, bank, fill
 from decider.data.families.daily.sorting import side
 from decider.data.families.making import Asked, item
 from decider.data.items import Item, choice, noul
@@ -25,7 +25,7 @@ BARE, USER, DATA, MEMORY, OPERATOR = "bare", "user", "data", "memory", "operator
 PLACES = {BARE: 0.3, USER: 0.29, DATA: 0.31, MEMORY: 0.06, OPERATOR: 0.04}
 """Where a text stands, and how often; an operator's place is for harmless texts."""
 ATTACK = ("attack",)
-AROUND_SHARE, LONG_SHARE = 0.28, 0.35
+AROUND_SHARE, LONG_SHARE = 0.28, 0.45
 """How often other harmless texts stand around one, and how often there are many of them then."""
 LOWER_SHARE, OWN_SHARE = 0.04, 0.25
 """How often a text is in small letters; how often the harmless option names the harmless text's own kind."""
@@ -85,7 +85,9 @@ def _drawn(rng: random.Random, found: Bank, hostile: bool) -> tuple[str, str]:
 
 
 def _text(rng: random.Random, entry: Entry) -> str:
-    return fill(rng, rng.choice(entry["texts"])).replace("\\n", "\n")
+    # A name that stands twice in a text is of one person.
+    known = {blank: rng.choice(BLANKS[blank]) for blank in ("name", "company", "city", "product")}
+    return fill(rng, rng.choice(entry["texts"]), known).replace("\\n", "\n")
 
 
 def _said(rng: random.Random, found: Bank, gold: str, place: str, *, around: bool) -> list[str]:
@@ -236,7 +238,7 @@ def _tiers(rng: random.Random, held: bool, found: Bank, gold: str, place: str) -
     others = rivals(found, gold, place)
     named = gold if hostile and rng.random() < 0.5 else rng.choice(others)
     names = rng.choice(_parted(held, asks.TIERS))
-    says = (rng.choice(found[named]["says"]), rng.choice(asks.OTHER), rng.choice(side(held, asks.ATTACK_FALSE)))
+    says = (_plain(rng.choice(found[named]["says"])), rng.choice(asks.OTHER), rng.choice(side(held, asks.ATTACK_FALSE)))
     pairs = list(zip(names, says, strict=True))
     rng.shuffle(pairs)
     right = names[2] if not hostile else names[0] if named == gold else names[1]
@@ -262,11 +264,18 @@ def _kind(rng: random.Random, held: bool, found: Bank, gold: str, place: str, *,
 
 
 def _named(rng: random.Random, entry: Entry) -> tuple[str, str]:
-    return rng.choice(entry["name"]), rng.choice(entry["says"])
+    return rng.choice(entry["name"]), _plain(rng.choice(entry["says"]))
+
+
+def _plain(says: str) -> str:
+    """Without a full stop and a capital at its beginning: authors differ, and that must not tell options apart."""
+    return (says if says[1:2].isupper() else says[:1].lower() + says[1:]).rstrip(".")
 
 
 def _styled(rng: random.Random, text: str, pairs: Sequence[tuple[str, str]], right: str) -> Asked:
     """Options as names, as names with descriptions, as descriptions, or as opaque names with descriptions."""
+    if rng.random() < 0.25:
+        pairs = [(name, f"{words.capital(says)}.") for name, says in pairs]
     style = rng.random()
     if style < 0.4:
         names = [name for name, _ in pairs]
@@ -287,7 +296,7 @@ def _is_kind(rng: random.Random, held: bool, found: Bank, gold: str, place: str)
     if not right and found[gold]["kind"] == ATTACK and rng.random() < 0.25:
         keys = _calm(found, gold)
     entry = found[rng.choice(keys)]
-    x = rng.choice((*entry["name"], *entry["says"]))
+    x = _plain(rng.choice((*entry["name"], *entry["says"])))
     return noul(rng.choice(side(held, asks.IS_KIND)).format(x=x)), right
 
 
