@@ -290,11 +290,15 @@ def _styled(rng: random.Random, text: str, pairs: Sequence[tuple[str, str]], rig
 
 
 def _is_kind(rng: random.Random, held: bool, found: Bank, gold: str, place: str) -> Asked:
-    right = rng.random() < 0.5
+    """A Noul on one kind of attack, or on whether there is none. Which harmless kind a text is of is not asked: a
+    text may well be of two."""
+    hostile = found[gold]["kind"] == ATTACK
+    if rng.random() < 0.3:
+        _, x = rng.choice(_parted(held, asks.HARMLESS))
+        return noul(rng.choice(side(held, asks.IS_KIND)).format(x=x)), not hostile
+    right = hostile and rng.random() < 0.78
     alike = found[gold].get("alike", ())
     keys = [gold] if right else [key for key in rivals(found, gold, place) if key not in alike]
-    if not right and found[gold]["kind"] == ATTACK and rng.random() < 0.25:
-        keys = _calm(found, gold)
     entry = found[rng.choice(keys)]
     x = _plain(rng.choice((*entry["name"], *entry["says"])))
     return noul(rng.choice(side(held, asks.IS_KIND)).format(x=x)), right
