@@ -17,7 +17,8 @@ CALM = (
     "safe to hand|ordinary|harmless|without danger|benign|can this go through|let it pass|free of attempts|nothing here"
     "|would you let|legitimate|is this clean|honest use|safe for the assistant|innocent|no injection|fine to pass"
     "|can we trust|no cause|would a sensible|one clean|no one is trying|open the gate|normal content|without worry"
-    "|normal request|nothing is tried|attacks nobody|nobody is trying|honest message|no manipulation|no sign of|without bad intent"
+    "|normal request|nothing is tried|attacks nobody|nobody is trying|honest message|no manipulation|no sign of"
+    "|without bad intent"
     "|does not try to influence|no attack of any|leaves the assistant's|no trick in it|may read it and help|every day"
     "|at face value|well-meaning|all clear|leave the assistant's|false alarm to"
 )
