@@ -44,6 +44,10 @@ def _bare(text: str) -> str:
     return text.lower().rstrip(".")
 
 
+def _phrases(entry: dict[str, list[str]]) -> list[str]:
+    return [_bare(each) for field in ("name", "says", "broad") for each in entry.get(field, ())]
+
+
 @cache
 def _templates() -> tuple[tuple[str, bool, re.Pattern[str]], ...]:
     return tuple(
@@ -67,26 +71,20 @@ def _meanings(state: Any) -> tuple[set[str], set[str]]:
 
 def _labelled(text: str) -> str | None:
     """The meaning whose name or description this is."""
-    named = [key for key, entry in bank("attacks").items() if _bare(text) in map(_bare, entry["name"] + entry["says"])]
+    named = [key for key, entry in bank("attacks").items() if _bare(text) in _phrases(entry)]
     assert len(named) < 2, text
     return named[0] if named else None
 
 
-def _inside(text: str) -> str:
+def _inside(text: str) -> str | None:
+    """The meaning of which a question has a phrase; the longest, as phrases may hold others."""
     found = [
         (len(each), key)
         for key, entry in bank("attacks").items()
-        for each in (*entry["name"], *entry["says"])
-        if re.search(rf"(?<!\w){re.escape(_bare(each))}(?!\w)", text.lower())
+        for each in _phrases(entry)
+        if re.search(rf"(?<!\w){re.escape(each)}(?!\w)", text.lower())
     ]
-    assert found, text
-    return max(found)[1]
-
-
-def _is_kind(text: str) -> bool:
-    return any(
-        _bare(each) in text.lower() for entry in bank("attacks").values() for each in (*entry["name"], *entry["says"])
-    )
+    return max(found)[1] if found else None
 
 
 def solve_attacks(state: Any, text: str, question: dict[str, Any]) -> Answer:
@@ -94,8 +92,9 @@ def solve_attacks(state: Any, text: str, question: dict[str, Any]) -> Answer:
     assert len(attacks) <= 1, attacks
     assert attacks or others, state
     if question["type"] == "noul":
-        if _is_kind(text):
-            return _inside(text) in (attacks or others)
+        named = _inside(text)
+        if named is not None:
+            return named in (attacks or others)
         return bool(attacks) is not bool(re.search(CALM, text.lower()))
     criteria = question["criteria"]
     said = {name: says or name for name, says in (criteria.items() if isinstance(criteria, dict) else ())} or {

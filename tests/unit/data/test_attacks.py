@@ -41,11 +41,12 @@ def test_the_bank_has_both_sides_and_many_texts() -> None:
         assert len(entry["texts"]) >= 35, key
         assert len(entry["name"]) >= 6, key
         assert len(entry["says"]) >= 5, key
+        assert ("broad" in entry) is (entry["kind"] == ["attack"]), key
         assert set(entry.get("where", PLACES)) <= PLACES, key
         assert set(entry.get("near", ())) | set(entry.get("alike", ())) <= set(found) - {key}, key
     n = {name: len(texts) for name, texts in sides().items()}
     assert 0.7 < n["attack"] / n["harmless"] < 1.4
-    names = [each for entry in found.values() for each in (*entry["name"], *entry["says"])]
+    names = [each for entry in found.values() for each in (*entry["name"], *entry["says"], *entry.get("broad", ()))]
     names += [each for row in attack_asks.HARMLESS for each in row]
     assert len(names) == len(set(names))
     assert not set(names) & set(WAYS_OUT)

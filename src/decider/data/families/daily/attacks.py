@@ -238,7 +238,7 @@ def _tiers(rng: random.Random, held: bool, found: Bank, gold: str, place: str) -
     others = rivals(found, gold, place)
     named = gold if hostile and rng.random() < 0.5 else rng.choice(others)
     names = rng.choice(_parted(held, asks.TIERS))
-    says = (_plain(rng.choice(found[named]["says"])), rng.choice(asks.OTHER), rng.choice(side(held, asks.ATTACK_FALSE)))
+    says = (_broad(rng, found[named]), rng.choice(asks.OTHER), rng.choice(side(held, asks.ATTACK_FALSE)))
     pairs = list(zip(names, says, strict=True))
     rng.shuffle(pairs)
     right = names[2] if not hostile else names[0] if named == gold else names[1]
@@ -299,9 +299,13 @@ def _is_kind(rng: random.Random, held: bool, found: Bank, gold: str, place: str)
     right = hostile and rng.random() < 0.78
     alike = found[gold].get("alike", ())
     keys = [gold] if right else [key for key in rivals(found, gold, place) if key not in alike]
-    entry = found[rng.choice(keys)]
-    x = _plain(rng.choice((*entry["name"], *entry["says"])))
+    x = _broad(rng, found[rng.choice(keys)])
     return noul(rng.choice(side(held, asks.IS_KIND)).format(x=x)), right
+
+
+def _broad(rng: random.Random, entry: Entry) -> str:
+    """A phrase that every text of a kind of attack answers to, which a description, apt among others, need not be."""
+    return rng.choice(entry.get("broad", entry["name"]))
 
 
 def _parted(held: bool, rows: Sequence[Row]) -> Sequence[Row]:
