@@ -100,7 +100,7 @@ FAMILIES = (
     _daily("leads", NOUL, "yes, no", "money, say, time and size of a prospect", 9000, remarks.leads),
     _daily("guard", BOTH, "2 to 12; yes, no", "private data, money, insults, off topic", 10000, remarks.guard),
     _daily(
-        "attacks", BOTH, "2 to 12; yes, no", "whether a text attacks an AI assistant, and how", 14000, attacks.attacks
+        "attacks", BOTH, "2 to 12; yes, no", "whether a text attacks an AI assistant, and how", 10000, attacks.attacks
     ),
     _daily("aspects", ALL, "2 to 6; 3; yes, no", "what a review praises and blames", 12000, opinions.aspects),
     _daily("entails", BOTH, "2 to 6; yes, no", "what follows from a report of everyday life", 13000, facts.entails),
