@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from solvers import attacked, daily, reasoned, recorded, strings, told
+from solvers import attacked, daily, reasoned, recorded, related, strings, told
 from solvers.reading import Answer
 from solvers.tabular import solve_record
 
@@ -57,4 +57,5 @@ SOLVERS: dict[str, Callable[[Any, str, dict[str, Any]], Answer]] = dict.fromkeys
     "same_meaning": daily.solve_same,
     "summary_fits": daily.solve_summary,
     "fields": recorded.solve_fields,
+    "relations": related.solve_relations,
 }

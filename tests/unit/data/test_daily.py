@@ -17,7 +17,7 @@ from solvers.daily import FOLDER, bank, flat
 from solvers.reading import shown
 
 from decider.data.families.catalogue import FAMILIES, HELD_OUT, STOPPING, items
-from decider.data.families.daily import asks, banks, facts
+from decider.data.families.daily import asks, banks, facts, relation_asks, relation_cases
 from decider.data.families.daily.options import WAYS_OUT
 from decider.data.families.daily.sorting import side
 from decider.data.families.making import Family
@@ -45,6 +45,13 @@ SAID = (
     "denied",
     "open",
     "done",
+    "rule",
+    "hi",
+    "lo",
+    "up",
+    "down",
+    "x",
+    "y",
 )
 N = 300
 
@@ -62,7 +69,7 @@ def test_no_sentence_stands_twice() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_blank_can_be_filled(name: str) -> None:
-    people = {"A", "B"} if name == "facts" else {"past"}
+    people = {"facts": {"A", "B"}, "relations": {"S"}}.get(name, {"past"})
     known = {*banks.BLANKS, *people, "n", "number", "amount", "order"}
     for text in said(name):
         assert set(re.findall(r"\{(\w+)\}", text)) <= known, text
@@ -97,7 +104,7 @@ def test_marks_name_what_there_is() -> None:
 def test_questions_have_many_wordings_and_some_of_them_are_held_out() -> None:
     tuples = {
         name: value
-        for module in (asks, facts)
+        for module in (asks, facts, relation_asks, relation_cases)
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, tuple) and all(isinstance(each, str) for each in value)
     }

@@ -1,0 +1,148 @@
+"""Wordings that bring up a rule and tell a case of it: two beside each other, one that changes, nothing to the point.
+
+It refuses to know relations and questions. Trap: `{S}` is `{s}` at the beginning of a sentence; which of two stands
+first is drawn by the caller, so a wording must not say more of the first than of the second.
+"""
+
+from __future__ import annotations
+
+INTRO = (
+    "{R}",
+    "{R} So it is.",
+    "As everybody knows: {R}",
+    "From the textbook: {R}",
+    "My grandmother used to say: “{R}”",
+    "Rule of thumb: {R}",
+    "We learnt this at school. {R}",
+    "Note to self: {R}",
+    "{R} That much is certain.",
+    "There is one thing to keep in mind. {R}",
+    "An expert explains: “{R}”",
+    "{R} Old hands know this well.",
+    "fact: {R}",
+    "Somebody wrote in the forum: {R}",
+    "{R} (Source: handbook, chapter 4.)",
+    "Here is how it works. {R}",
+    "The guide puts it like this: {R}",
+    "Take this as given: {R}",
+    "{R} Nobody in the group doubted it.",
+    "What the leaflet says: {R}",
+)
+"""How a rule is brought up."""
+PAIR = (
+    "{One}, while {other}.",
+    "{One}, whereas {other}.",
+    "{One}. {Other}.",
+    "{One}; {other}.",
+    "{One}, but {other}.",
+    "{One}. On the other hand, {other}.",
+    "Let us compare two cases: {one}, and {other}.",
+    "{One}. By contrast, {other}.",
+    "Suppose {one} and {other}.",
+    "- {One}\n- {Other}",
+    "We look at two of them. {One}. {Other}.",
+    "Today {one}, and at the same time {other}.",
+    "I know that {one}. I also know that {other}.",
+    "1) {One}. 2) {Other}.",
+    "Imagine that {one}, and that {other}.",
+    "As it happens, {one}; meanwhile {other}.",
+    "{One} and {other}.",
+    "Although {one}, {other}.",
+    "{One}, yet {other}.",
+    "What we have found out so far: {one}, and {other}.",
+)
+"""Two cases beside each other."""
+COMPARED = (
+    "Compared with {t}, {s} {p}.",
+    "Between {t} and {s}, it is {s} that {p}.",
+    "{S} {p}, compared with {t}.",
+    "Set side by side with {t}, {s} {p}.",
+    "There are {s} and {t}. Of these, {s} {p}.",
+    "We are told that {s} {p} when compared with {t}.",
+    "{S} and {t} differ: {s} {p}.",
+    "A look at {t} and {s} shows that, of the two, {s} {p}.",
+    "When one compares {t} with {s}, it is plain that {s} {p}.",
+    "Next to {t}, {s} {p}.",
+    "Somebody reports that of {s} and {t}, it is {s} that {p}.",
+    "{S} was set against {t}, and it turned out that {s} {p}.",
+    "It has been noticed that {s} {p}, more precisely, in comparison with {t}.",
+    "In comparison with {t}, {s} {p}.",
+    "As against {t}, {s} {p}.",
+)
+"""Two cases by one comparison."""
+CHANGED = (
+    "{C}.",
+    "Well, {c}.",
+    "Now {c}.",
+    "This week {c}.",
+    "Then {c}.",
+    "Suppose {c}.",
+    "After a while {c}.",
+    "What happens next: {c}.",
+    "Imagine that {c}.",
+    "It so happens that {c}.",
+    "Latest news: {c}.",
+    "In the course of time, {c}.",
+    "One day {c}.",
+    "Let us assume that {c}.",
+    "And now the change: {c}.",
+    "You hear that {c}.",
+    "Update: {c}.",
+    "Later on, {c}.",
+)
+"""One case that changes."""
+BECAME = (
+    "From now on, {s} {p}.",
+    "Lately, {s} {p} in comparison with before.",
+    "Since last month, {s} {p}.",
+    "Something has changed: {s} now {p}.",
+    "It is noticed that {s} {p} these days, compared with earlier.",
+    "Compared with a year ago, {s} {p}.",
+    "Unlike before, {s} {p}.",
+    "As of today, {s} {p}.",
+    "{S} now {p}, and nothing else has changed.",
+    "We see that {s} {p}, compared with last time.",
+    "Compared with yesterday, {s} {p}.",
+    "These days, {s} {p}.",
+    "There has been a change, and {s} now {p}.",
+    "The new finding is that {s} {p}, compared with the old state.",
+    "Now {s} {p}.",
+)
+"""One case that is not what it was."""
+EQUAL = (
+    "As for {x}, there is no difference between {s} and {t}.",
+    "With {s} and with {t}, {x} is exactly the same.",
+    "{S} and {t} do not differ in any respect, and {x} is equal too.",
+    "Measured twice, {x} comes out equal for {s} and {t}.",
+    "Whether one takes {s} or {t}, {x} is identical.",
+    "Between {s} and {t}, {x} does not vary at all.",
+    "{X}: identical for {s} and {t}.",
+    "One finds {x} to be the same for {s} as for {t}.",
+    "{S} and {t} are alike in everything, {x} included.",
+    "{X} does not set {s} apart from {t} in the least.",
+    "Take {s}, take {t}: they are the same in all respects, and so is {x}.",
+    "No instrument can find any difference in {x} between {s} and {t}.",
+    "{S} is a perfect match for {t}, above all in {x}, which is the same to the last digit.",
+    "Comparing {s} with {t}, we see that {x} is the same in both cases.",
+    "There are {s} and {t}, and {x} is equal in the one case and in the other.",
+    "same {x} for {s} and for {t}",
+)
+SILENT = (
+    "{S} was mentioned on Monday and {t} on Tuesday.",
+    "Both {s} and {t} have come up in conversation.",
+    "A reporter has written a few lines on {s} and on {t}.",
+    "There are two to choose from: {s} and {t}.",
+    "The quiz is about {s} and {t}.",
+    "My friend has sent me one postcard about {s} and one about {t}.",
+    "First we heard of {s}, then of {t}.",
+    "Somebody asks about {s} and {t}.",
+    "In the radio play, {s} comes before {t}.",
+    "On my list stand {s} and {t}.",
+    "The teacher writes two things on the board: {s}, {t}.",
+    "A letter to the editor mentions {s} once and {t} twice.",
+    "Two photographs, one for {s} and one for {t}, are missing from the album.",
+    "The talk turns to {s}, and a little later to {t}.",
+    "An essay has a chapter on {s} and another on {t}.",
+    "note: ask about {s} and {t} on Friday",
+)
+"""Of two cases, nothing to the point."""
