@@ -6,6 +6,7 @@ is the one asked and an earlier one is told.
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import cache
 from typing import Any
@@ -91,24 +92,23 @@ def _told(key: str, text: str, subjects: list[str]) -> dict[str, bool]:
     return found
 
 
-def _key(state: str, text: str, asked: str) -> str:
+def _fills(gap: str, option: str, says: str) -> bool:
+    return re.fullmatch(gap.replace(BLANK, re.escape(option)), says) is not None
+
+
+def _key(state: str, text: str, options: list[str]) -> str:
     """The relation whose rule is given and of which the question and the options speak."""
-    whole = f"{state}\n{text}"
-    given = [
-        key for key, entry in bank("relations").items() if max(rank(each, whole) for each in entry["rule"])[0] >= ENOUGH
-    ]
+    whole, asked = f"{state}\n{text}", "\n".join((text, *options))
+    entries = bank("relations")
+    given = [key for key, entry in entries.items() if max(rank(each, whole) for each in entry["rule"])[0] >= ENOUGH]
     marks = [
         (len(says), key)
         for key, _, _, says, gap in _predicates()
-        if key in given and (says in asked or re.search(gap, asked))
+        if key in given
+        if says in asked or (re.search(gap, text) and any(_fills(gap, option, says) for option in options))
     ]
     for key in given:
-        marks += [
-            (len(noun), key)
-            for field in ("xn", "yn")
-            for noun in bank("relations")[key][field]
-            if noun in asked.lower()
-        ]
+        marks += [(len(noun), key) for field in ("xn", "yn") for noun in entries[key][field] if noun in asked.lower()]
     assert marks, asked
     return max(marks)[1]
 
@@ -123,13 +123,13 @@ def solve_relations(state: Any, text: str, question: dict[str, Any]) -> Answer:
     known = ALIKE | UNTOLD | STAYS
     plain = {name: says for name, says in options.items() if name not in known}
     before = flat(state)
-    key = _key(before, text, "\n".join((text, *plain.values())))
+    key = _key(before, text, list(plain.values()))
     entry = bank("relations")[key]
     whole = f"{before}\n{text}"
     subjects = _subjects(entry["kind"][0], entry["thing"][0], "\n".join((whole, *plain.values())))
     nouns = {noun: field for field in ("xn", "yn") for noun in entry[field] if noun in text.lower()}
     gapped = any(
-        re.search(gap, text) and re.fullmatch(gap.replace(BLANK, re.escape(option)), says)
+        re.search(gap, text) and _fills(gap, option, says)
         for each, _, _, says, gap in _predicates()
         for option in plain.values()
         if each == key
@@ -143,8 +143,11 @@ def solve_relations(state: Any, text: str, question: dict[str, Any]) -> Answer:
         _, subject, more = asked[-1]
         told = _told(key, whole, subjects)
         tail = text[max((hit for hit, _, _ in asked[:-1]), default=0) :]
-        for each, _, _, says, _ in _predicates():
-            tail = tail.replace(says, "") if each == key else tail
+        for phrase in (*entry["rule"], *(says for each, _, _, says, _ in _predicates() if each == key)):
+            tail = tail.replace(phrase, "")
+        clauses = (*entry["hi"], *entry["lo"], *entry.get("up", ()), *entry.get("down", ()))
+        for clause, name in itertools.product(clauses, subjects):
+            tail = re.sub(re.escape(clause.replace("{S}", name)), "", tail, flags=re.I)
         return (told[subject] is more) is not bool(re.search(DOUBT, tail.lower()))
     return _chosen(key, whole, text, plain, set(options) - set(plain), subjects)
 
@@ -156,15 +159,16 @@ def _measured(
     if not nouns:
         return None
     opposite = entry["sign"] == ["opposite"]
-    if len(nouns) == 2:
+    if moved and len(nouns) == 2:
         verb = moved[0][1].lower()
         if verb == "does not change":
             return out
         up = _side(verb) is not opposite
     else:
-        (field,) = nouns.values()
+        last = max(nouns, key=text.lower().rindex)
+        field = nouns[last]
         up = next(iter(told().values())) is not (field == "yn" and opposite)
-        tail = text[-(len(next(iter(nouns))) + 110) :].lower()
+        tail = text[-(len(last) + 110) :].lower()
         up = up is not bool(re.search(UNDONE, tail))
     return {name for name, says in plain.items() if _side(says) is up}
 
@@ -204,10 +208,7 @@ def _chosen(key: str, whole: str, text: str, plain: dict[str, str], out: set[str
     right = set()
     for name, says in plain.items():
         filled = [
-            each
-            for each in gaps
-            if re.search(re.escape(says) + r"(?!\w)", each[1])
-            and re.fullmatch(each[2].replace(BLANK, re.escape(says)), each[1])
+            each for each in gaps if re.search(re.escape(says) + r"(?!\w)", each[1]) and _fills(each[2], says, each[1])
         ]
         if filled:
             _, _, gap, more = max(filled)

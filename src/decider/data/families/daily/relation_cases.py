@@ -65,7 +65,7 @@ COMPARED = (
     "Next to {t}, {s} {p}.",
     "Somebody reports that of {s} and {t}, it is {s} that {p}.",
     "{S} was set against {t}, and it turned out that {s} {p}.",
-    "It has been noticed that {s} {p}, more precisely, in comparison with {t}.",
+    "Put {s} beside {t}, and you will notice that {s} {p}.",
     "In comparison with {t}, {s} {p}.",
     "As against {t}, {s} {p}.",
 )
@@ -125,7 +125,7 @@ EQUAL = (
     "{S} is a perfect match for {t}, above all in {x}, which is the same to the last digit.",
     "Comparing {s} with {t}, we see that {x} is the same in both cases.",
     "There are {s} and {t}, and {x} is equal in the one case and in the other.",
-    "same {x} for {s} and for {t}",
+    "no difference in {x} between {s} and {t}.",
 )
 SILENT = (
     "{S} was mentioned on Monday and {t} on Tuesday.",

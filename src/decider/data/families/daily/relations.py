@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from decider.data.families import words
 from decider.data.families.daily import relation_asks as asks
@@ -26,6 +27,8 @@ LETTERED = (("{} A", "{} B"), ("{} 1", "{} 2"), ("{} X", "{} Y"), ("{} I", "{} I
 RULE_KEYS = ("fact", "rule", "known", "background", "principle", "knowledge", "what we know")
 CASE_KEYS = ("case", "situation", "observed", "example", "scene", "report", "what happened")
 FOLLOWS = (("it follows", "it does not follow"), ("that is right", "that is wrong"), ("so it is", "it is the reverse"))
+INTRO_SHARE = 0.5
+"""How often a rule does not stand bare."""
 DISTRACTED, OPEN_SHARE, WAY_OUT_SHARE = 0.3, 0.05, 0.14
 """How often another relation stands in the state; how often the two cases are equal, and how often nothing is told of
 them; how often the way out stands there although one of the two is right."""
@@ -267,8 +270,11 @@ def relations(rng: random.Random, held: bool) -> Item:
     key, other = rng.sample(sorted(found), 2)
     entry, aside = found[key], found[other]
     two = _two(rng, entry)
-    plain = rng.choice(entry["rule"])
-    rule = _say(rng.choice(side(held, cases.INTRO)), r=mistyped(rng, plain) if rng.random() < 0.06 else plain)
+    rule = rng.choice(entry["rule"])
+    if rng.random() < 0.06:
+        rule = mistyped(rng, rule)
+    if rng.random() < INTRO_SHARE:
+        rule = _say(rng.choice(side(held, cases.INTRO)), r=rule)
     told = [rule]
     if rng.random() < DISTRACTED and not set(entry["yn"] + entry["xn"]) & set(aside["yn"] + aside["xn"]):
         extra = rng.choice(aside["rule"])
@@ -277,24 +283,16 @@ def relations(rng: random.Random, held: bool) -> Item:
             extra += f" {_capital(clause)}."
         told.insert(rng.randrange(2), extra)
     lot = rng.random()
-    kinds: list[Callable[[], Asked]]
     if lot < 0.15:
         asked = [_law(rng, held, entry) for _ in range(rng.choice((1, 1, 2, 3)))]
         return item(_state(rng, told, ""), asked)
     paired = lot < 0.65
     case = (_paired if paired else _changing)(rng, held, entry, two)
-    if paired:
-        kinds = [lambda: _which(rng, held, entry, two, case), lambda: _gap(rng, held, entry, two, case, paired)]
-        kinds = [kinds[0], *kinds]
-    else:
-        kinds = [lambda: _measure(rng, held, entry, case), lambda: _gap(rng, held, entry, two, case, paired)]
+    first = partial(_which, rng, held, entry, two, case) if paired else partial(_measure, rng, held, entry, case)
+    about = (rng, held, entry, two, case, paired)
+    kinds: list[Callable[[], Asked]] = [first, first, partial(_gap, *about), partial(_gap, *about)]
     if not case.open:
-        kinds += [
-            lambda: _ending(rng, held, entry, two, case, paired),
-            lambda: _sentence(rng, held, entry, two, case, paired),
-            lambda: _claim(rng, held, entry, two, case, paired),
-            lambda: _claim(rng, held, entry, two, case, paired),
-        ]
+        kinds += [partial(each, *about) for each in (_ending, _sentence, _claim, _claim)]
     asked = [rng.choice(kinds)() for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     place = rng.random()
     if place < 0.6:
