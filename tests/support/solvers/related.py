@@ -97,20 +97,20 @@ def _fills(gap: str, option: str, says: str) -> bool:
 
 
 def _key(state: str, text: str, options: list[str]) -> str:
-    """The relation whose rule is given and of which the question and the options speak."""
+    """The relation whose rule is given and of which the question and the options speak; any of which they speak, where
+    the rule is left unsaid."""
     whole, asked = f"{state}\n{text}", "\n".join((text, *options))
     entries = bank("relations")
     given = [key for key, entry in entries.items() if max(rank(each, whole) for each in entry["rule"])[0] >= ENOUGH]
     marks = [
         (len(says), key)
         for key, _, _, says, gap in _predicates()
-        if key in given
         if says in asked or (re.search(gap, text) and any(_fills(gap, option, says) for option in options))
     ]
-    for key in given:
-        marks += [(len(noun), key) for field in ("xn", "yn") for noun in entries[key][field] if noun in asked.lower()]
+    for key, entry in entries.items():
+        marks += [(len(noun), key) for field in ("xn", "yn") for noun in entry[field] if noun in asked.lower()]
     assert marks, asked
-    return max(marks)[1]
+    return max([mark for mark in marks if mark[1] in given] or marks)[1]
 
 
 def _side(word: str) -> bool:

@@ -1,8 +1,8 @@
 """How one quantity goes with another: a rule, a case that is more or less of the one, and what is so of the other.
 
-It refuses to know the world beyond the rule. Trap: in a predicate such as "loses [less|more] heat" the first word is
-the one that goes with more of the first quantity, so gold never needs the sign; only the bare nouns ("the loss of
-heat rises") do.
+It refuses to know the world beyond the rule, which common sense has too and which is at times left unsaid. Trap: in a
+predicate such as "loses [less|more] heat" the first word is the one that goes with more of the first quantity, so gold
+never needs the sign; only the bare nouns ("the loss of heat rises") do.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ CASE_KEYS = ("case", "situation", "observed", "example", "scene", "report", "wha
 FOLLOWS = (("it follows", "it does not follow"), ("that is right", "that is wrong"), ("so it is", "it is the reverse"))
 INTRO_SHARE = 0.5
 """How often a rule does not stand bare."""
-DISTRACTED, OPEN_SHARE, WAY_OUT_SHARE = 0.3, 0.05, 0.14
+DISTRACTED, OPEN_SHARE, WAY_OUT_SHARE, UNSAID_SHARE = 0.3, 0.05, 0.14, 0.3
 """How often another relation stands in the state; how often the two cases are equal, and how often nothing is told of
-them; how often the way out stands there although one of the two is right."""
+them; how often the way out stands there although one of the two is right; how often the rule is left to common sense.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +296,9 @@ def relations(rng: random.Random, held: bool) -> Item:
         kinds += [partial(each, *about) for each in (_ending, _sentence, _claim, _claim)]
     asked = [rng.choice(kinds)() for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     place = rng.random()
+    speaks_of_it = any("rule" in str(question["instructions"]).lower() for question, _ in asked)
+    if rng.random() < UNSAID_SHARE and not case.open and not speaks_of_it:
+        return item(_state(rng, [each for each in told if each != rule], case.text), asked)
     if place < 0.6:
         return item(_state(rng, told, case.text), asked)
     before = rule if place < 0.75 else case.text
