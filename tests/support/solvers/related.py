@@ -110,7 +110,16 @@ def _key(state: str, text: str, options: list[str]) -> str:
     for key, entry in entries.items():
         marks += [(len(noun), key) for field in ("xn", "yn") for noun in entry[field] if noun in asked.lower()]
     assert marks, asked
-    return max([mark for mark in marks if mark[1] in given] or marks)[1]
+    seen = [mark for mark in marks if mark[1] in given] or [mark for mark in marks if _seen(mark[1], state)]
+    return max(seen or marks)[1]
+
+
+def _seen(key: str, state: str) -> bool:
+    """Whether the state says anything of the relation."""
+    entry = bank("relations")[key]
+    clauses = [max(each.split("{S}"), key=len) for field in ("hi", "lo", "up", "down") for each in entry.get(field, ())]
+    said = [*clauses, *(says for each, _, _, says, _ in _predicates() if each == key)]
+    return any(each.strip().lower() in state.lower() for each in said)
 
 
 def _side(word: str) -> bool:
