@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from solvers import attacked, daily, reasoned, recorded, related, strings, told
+from solvers import attacked, daily, passages, reasoned, recorded, related, strings, told
 from solvers.reading import Answer
 from solvers.tabular import solve_record
 
@@ -56,6 +56,7 @@ SOLVERS: dict[str, Callable[[Any, str, dict[str, Any]], Answer]] = dict.fromkeys
     "entails": daily.solve_entails,
     "same_meaning": daily.solve_same,
     "summary_fits": daily.solve_summary,
+    "answered": passages.solve_answered,
     "fields": recorded.solve_fields,
     "relations": related.solve_relations,
 }

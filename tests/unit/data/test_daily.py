@@ -17,7 +17,7 @@ from solvers.daily import FOLDER, bank, flat
 from solvers.reading import shown
 
 from decider.data.families.catalogue import FAMILIES, HELD_OUT, STOPPING, items
-from decider.data.families.daily import asks, banks, facts, relation_asks, relation_cases
+from decider.data.families.daily import answered_asks, asks, banks, facts, relation_asks, relation_cases
 from decider.data.families.daily.options import WAYS_OUT
 from decider.data.families.daily.sorting import side
 from decider.data.families.making import Family
@@ -104,7 +104,7 @@ def test_marks_name_what_there_is() -> None:
 def test_questions_have_many_wordings_and_some_of_them_are_held_out() -> None:
     tuples = {
         name: value
-        for module in (asks, facts, relation_asks, relation_cases)
+        for module in (answered_asks, asks, facts, relation_asks, relation_cases)
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, tuple) and all(isinstance(each, str) for each in value)
     }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from decider.data.families import amounts, arithmetic, extraction, formats, logic, lookup, rules, toolbox, tracking
 from decider.data.families.by_hand import asking
-from decider.data.families.daily import attacks, facts, fields, opinions, relations, remarks, sorting
+from decider.data.families.daily import answered, attacks, facts, fields, opinions, relations, remarks, sorting
 from decider.data.families.making import Family
 from decider.data.families.uncertain import chance, unsaid
 from decider.data.items import Item
@@ -106,6 +106,14 @@ FAMILIES = (
     _daily("entails", BOTH, "2 to 6; yes, no", "what follows from a report of everyday life", 13000, facts.entails),
     _daily("same_meaning", BOTH, "2 to 6; yes, no", "whether two sentences say the same", 9000, facts.same_meaning),
     _daily("summary_fits", BOTH, "2 to 5; yes, no", "whether a summary is true to a text", 12000, facts.summary_fits),
+    _daily(
+        "answered",
+        BOTH,
+        "2 to 7; yes, no",
+        "whether a passage answers a question, and with what",
+        16000,
+        answered.answered,
+    ),
     _daily("fields", BOTH, "2 to 9; yes, no", "what a record says, asked freely", 16000, fields.fields),
     _daily("written", ALL, "2 to 25; 2 to 7; yes, no", "everyday questions, written by hand", 5000, asking.written),
     _daily("relations", BOTH, "2 or 3; yes, no", "how one quantity goes with another", 12000, relations.relations),

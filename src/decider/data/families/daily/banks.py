@@ -27,7 +27,7 @@ FEWEST_PARTED = 4
 """Shorter lists are the same on both sides."""
 HELD_SHARE = 5
 """One phrase in so many is held out, and at least one."""
-WHOLE = ("facts", "goals", "relations")
+WHOLE = ("facts", "goals", "passages", "relations")
 """Banks of which whole meanings are held out, one in `HELD_SHARE`, and no single phrases."""
 SHARED = ("levels", "map", "avoid", "unsure", "near", "alike", "where")
 """Fields that are no phrases of a text, and the same on both sides."""
