@@ -28,7 +28,8 @@ LEFT_OPEN = (
 GIVEN = (
     *("not stated", "the text does not say", "unknown", "not answered in the passage", "cannot be told from the text"),
     *("not mentioned", "no answer given", "the passage leaves it open", "NOT_IN_TEXT", "insufficient information"),
-    *("unanswerable", "It is not said."),
+    *("unanswerable", "It is not said.", "no answer in the text", "n/a: the text is silent on this", "not given"),
+    *("the text leaves this open", "cannot be answered"),
 )
 
 

@@ -191,6 +191,11 @@ NOT_GIVEN = (
     "insufficient information",
     "unanswerable",
     "It is not said.",
+    "no answer in the text",
+    "n/a: the text is silent on this",
+    "not given",
+    "the text leaves this open",
+    "cannot be answered",
 )
 """Options that are right where the passage does not answer."""
 SIDES = (
