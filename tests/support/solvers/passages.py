@@ -1,4 +1,4 @@
-"""Whether a passage answers a question, found again: which sentences of the bank stand in a state, and what they answer.
+"""Whether a passage answers a question: which sentences of the bank stand in a state, and what they answer.
 
 Reads the passages' file anew. Trap: a passage may lack one sentence; then only what is marked as alone in another
 sentence is known to be answered.
@@ -14,9 +14,10 @@ from solvers.daily import bank, flat
 from solvers.reading import Answer
 
 LACKING = (
-    "missing|leave|fail|does not tell|is not answered|not settle|unanswe|elsewhere|impossible|more information|no answer"
-    "|left out|decline|useless|unsaid|a guess|must .* guess|in the dark|beyond|lack|in vain|not stated|without an answer"
-    "|cannot|too little|another source|stays open|absent|silent|too thin|does not know|without answering|does not hold"
+    "missing|leave|fail|does not tell|is not answered|not settle|unanswe|elsewhere|impossible|more information"
+    "|no answer|left out|decline|useless|unsaid|a guess|must .* guess|in the dark|beyond|lack|in vain|not stated"
+    "|without an answer|cannot|too little|another source|stays open|absent|silent|too thin|does not know"
+    "|without answering|does not hold"
 )
 """What a wording says that asks whether the answer is missing."""
 LEFT_OPEN = (

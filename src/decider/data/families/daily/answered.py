@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 
 from decider.data.families.daily.answered_asks import (
     ANSWER,
@@ -42,6 +43,8 @@ WANTS = (
 """How a question begins that wants an answer of a sort."""
 _MONTH = "January|February|March|April|May|June|July|August|September|October|November|December"
 _NUMBER = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|hundred|thousand"
+_FIGURES = "1 2 3 4 5 6 7 8 9 10 11 12 20 30 40 100 1000 1 2"
+FIGURES = MappingProxyType(dict(zip((*_NUMBER.split("|"), "once", "twice"), _FIGURES.split(), strict=True)))
 SHORTENED_SHARE, TWO_SHARE = 0.4, 0.2
 """How often a sentence is left out of the passage, and how often another passage stands beside it."""
 
@@ -105,20 +108,27 @@ def named(question: str, text: str) -> bool:
     return any(name not in text for name in re.findall(r"(?<=\s)[A-Z][\w’']{2,}", question))
 
 
+def _parts(answer: str) -> set[str]:
+    """The words and numbers of an answer that count, numbers as figures and words without a last s."""
+    words = re.findall(r"\d+|[^\W\d_]+", answer.lower())
+    return {FIGURES.get(each, each.rstrip("s")) for each in words if each in FIGURES or each.isdigit() or len(each) > 3}
+
+
 def _alike(one: str, other: str) -> bool:
     """Whether two answers may come to the same: they share a word that counts, or a number."""
-    parts = [set(re.findall(r"\d+|[^\W\d]{4,}", each.lower())) for each in (one, other)]
-    return bool(parts[0] & parts[1]) or one.lower() in other.lower() or other.lower() in one.lower()
+    return bool(_parts(one) & _parts(other)) or one.lower() in other.lower() or other.lower() in one.lower()
 
 
-def _wrong(rng: random.Random, held: bool, one: Passage, right: str | None, sort: str, n: int) -> list[str]:
+def _wrong(
+    rng: random.Random, own: Passage, rest: Sequence[Passage], right: str | None, sort: str, n: int
+) -> list[str]:
     """`n` wrong answers: those of the same passage and of the same sort first."""
-    own = [ask.answer for ask in one.asks]
-    rest = [ask.answer for other in passages(held) if other is not one for ask in other.asks]
+    same = [ask.answer for ask in own.asks]
+    others = [ask.answer for other in rest if other is not own for ask in other.asks]
     pools = (
-        [each for each in own if sort_of(each) == sort],
-        [each for each in rest if sort_of(each) == sort],
-        [each for each in own if sort_of(each) != sort],
+        [each for each in same if sort_of(each) == sort],
+        [each for each in others if sort_of(each) == sort],
+        [each for each in same if sort_of(each) != sort],
     )
     if rng.random() < 0.5:
         pools = (pools[0], pools[2], pools[1])
@@ -202,15 +212,15 @@ def answered(rng: random.Random, held: bool) -> Item:
     def answer() -> Asked:
         way_out = rng.choice(side(held, NOT_GIVEN)) if rng.random() < 0.6 else None
         n = rng.choice((1, 2, 3, 3, 4, 5))
-        right: str | None
+        rest = passages(held) if beside is None else (beside,)
         if way_out is not None and rng.random() < 0.5:
-            asked, right = miss(), None
-            names = _wrong(rng, held, one, None, wanted(asked), n + 1)
+            asked = miss()
+            names = _wrong(rng, one, rest, None, wanted(asked), n + 1)
             gold = way_out
         else:
             ask = rng.choice(hits)
-            asked, right, gold = ask.question, ask.answer, ask.answer
-            names = [ask.answer, *_wrong(rng, held, one, ask.answer, sort_of(ask.answer), n)]
+            asked, gold = ask.question, ask.answer
+            names = [gold, *_wrong(rng, one, rest, gold, sort_of(gold), n)]
         rng.shuffle(names)
         if way_out is not None:
             names.insert(rng.choice((len(names), rng.randrange(len(names) + 1))), way_out)

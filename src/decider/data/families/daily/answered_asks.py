@@ -1,4 +1,4 @@
-"""Wordings of the questions on passages: answered or not, which one is, and with what; and ways to say that none is given.
+"""Wordings of the questions on passages: answered or not, which one is, with what; and names for "not given".
 
 It refuses to know passages. Trap: "{q}" is replaced and never formatted, as a question may hold braces.
 """
