@@ -41,7 +41,7 @@ def test_passages_are_short_and_have_as_many_misses_as_asks() -> None:
     assert len(ALL) == len(bank("passages")) >= 90
     questions = Counter(each for one in ALL for each in (*(ask.question for ask in one.asks), *one.misses))
     assert [each for each, n in questions.items() if n > 1] == []
-    assert all(each.endswith("?") and "|" not in each for each in questions)
+    assert all(each.endswith(("?", ".")) and "|" not in each for each in questions)
     for one in ALL:
         assert 40 <= len(one.text.split()) <= 170, one.text
         assert 6 <= len(one.asks) <= 9, one.text

@@ -111,7 +111,7 @@ FAMILIES = (
         BOTH,
         "2 to 7; yes, no",
         "whether a passage answers a question, and with what",
-        16000,
+        8000,
         answered.answered,
     ),
     _daily("fields", BOTH, "2 to 9; yes, no", "what a record says, asked freely", 16000, fields.fields),
