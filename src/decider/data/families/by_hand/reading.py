@@ -19,7 +19,7 @@ from importlib import resources
 
 from decider.data.items import Gold
 
-FILES = ("business", "records", "rules", "texts")
+FILES = ("business", "records", "rules", "texts", "comparing", "conditions", "processes")
 """One author each."""
 BETWEEN = "---"
 _QUESTION = re.compile(r"([CSN]): (.+)")
