@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import mini_tables as made
+import mini_targets
 import numpy as np
 from mini_tables import ORDER, Figures, Table
 
@@ -67,7 +68,7 @@ def main() -> None:
     minutes = longest_run_s(json.loads(given.training.read_bytes())) / 60 if given.training else None
     tables = {
         "run": made.run(decisions, facts, served.said, fitted_on(decisions, given.fitted_on)),
-        "targets": made.targets(figures, rates, minutes),
+        "targets": mini_targets.targets(figures, rates, minutes),
         "groups": made.groups(figures),
         **{f"tasks_{group}": made.tasks(figures, group) for group in made.GROUPS},
         "options": made.by(figures, "options", "options", "By number of options"),

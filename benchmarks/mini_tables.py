@@ -25,7 +25,7 @@ from decider.evaluate.facts import RunFacts
 from decider.evaluate.metrics import answers_of
 from decider.evaluate.summary import Figure, Group, by_familiarity, grouped
 from decider.evaluate.table import number, spread
-from decider.model.mini import MINI, PACKAGED
+from decider.model.mini import MINI
 
 PUBLISHED = Path(__file__).parent / "published.toml"
 QUESTIONS = (Path(__file__).parent / "asked.jsonl").read_text(encoding="utf-8")
@@ -42,11 +42,8 @@ GROUPS = {
 """What somebody else asked (`asked.jsonl`, whose authors saw no training data) is of no set and no family. Everyday
 families are asked in sentences and of meanings that none of their trained items has. Of the last group,
 gold is drawn by lot: their calibration has a target, and their accuracy has none."""
-CALIBRATED = {"trained": 0.05, "family": 0.05, "daily": 0.05, "lot": 0.05, "never": 0.08, "asked": 0.08}
-"""The ECE that is aimed at for each of `GROUPS`."""
 OPTION_COUNTS = ((2, 2), (3, 4), (5, 10), (11, 26), (27, 64), (65, 255))
 TOKENS = ((1, 128), (129, 256), (257, 512), (513, 1024), (1025, 10**9))
-EVERYDAY = ("reviews", "spam", "satire", "log_severity")
 UNSEEN = ("tool_choice", "qualitative", "answerable", "prompt_injection", "same_product")
 """The five that the aim names; `NEVER` has more."""
 NAMED = "the five named ones"
@@ -58,7 +55,6 @@ CANNOT = (
 )
 """What a small model is not expected to do, and the tasks that show it."""
 RESAMPLES, FEW_OPTIONS = 1_000, 10
-MOST_MEGABYTES, MOST_MINUTES = 25, 9
 FEW, MANY = f"up to {FEW_OPTIONS}", f"more than {FEW_OPTIONS}"
 NOT_MEASURED = "not measured"
 
@@ -173,69 +169,6 @@ def run(decisions: Decisions, facts: RunFacts, calibration: str, fitted: str) ->
         "fitted on": fitted,
     }
     return Table("What was measured", ("", ""), tuple(rows.items()), words=True)
-
-
-def targets(figures: Figures, rates: Sequence[Mapping[str, Any]], minutes: float | None) -> Table:
-    """Each aim with what was reached."""
-    rows = [*accuracy_targets(figures), *calibration_targets(figures), *order_targets(rates)]
-    adapter = PACKAGED / "adapter.safetensors"
-    megabytes = adapter.stat().st_size / 1e6 if adapter.is_file() else None
-    rows.append(at_most("size of the adapter, MB", MOST_MEGABYTES, megabytes, digits=1))
-    rows.append(at_most("minutes of a run of its training, on one card", MOST_MINUTES, minutes, digits=1))
-    return Table("Targets", ("", "aim", "reached", "", "which"), tuple(rows), words=True)
-
-
-def accuracy_targets(figures: Figures) -> Iterator[tuple[str, ...]]:
-    """Means of tasks' accuracies."""
-    for what, wanted, aim in (
-        (f"accuracy, mean of {', '.join(EVERYDAY)}", EVERYDAY, 0.90),
-        (f"accuracy, mean of {', '.join(UNSEEN)} (never trained)", UNSEEN, 0.68),
-        ("accuracy, mean of the families", tuple(name for name, group in ORDER.items() if group == "family"), 0.93),
-        ("accuracy, look-up among 64 options", ("lookup_64",), 0.85),
-    ):
-        value, missing = figures.mean(wanted)
-        if value is None:
-            yield what, f"at least {aim:.2f}", "-", NOT_MEASURED, f"{len(missing)} tasks missing, as {missing[0]}"
-        else:
-            yield what, f"at least {aim:.2f}", number(value), "met" if value >= aim else "missed", ""
-
-
-def calibration_targets(figures: Figures) -> Iterator[tuple[str, ...]]:
-    """ECE of groups together and of tasks one by one, of types, and of many options against few."""
-    yield at_most(f"ECE, never trained, {NAMED} together", 0.08, ece(figures.after.get(("unseen", NAMED))))
-    for group, aim in CALIBRATED.items():
-        yield at_most(f"ECE, {GROUPS[group]} together", aim, ece(figures.after.get(("group", GROUPS[group]))))
-        each = [figures.after["task", task] for task in figures.tasks(group)]
-        over = [own for own in each if own.equal_width.ece.value > aim]
-        within = sum(own.equal_width.ece.value <= own.equal_width.floor.high for own in over)
-        names = ", ".join(f"{own.name} {number(own.equal_width.ece.value)}" for own in over)
-        said = f"{names}; {within} of these within the noise floor" if over else ""
-        verdict = "missed" if over else "met" if each else NOT_MEASURED
-        reached = f"{len(each) - len(over)} of {len(each)} tasks" if each else "-"
-        yield f"ECE, {GROUPS[group]} one by one", f"at most {aim:.2f}", reached, verdict, said
-    for kind in KINDS:
-        yield at_most(f"ECE, {kind}", 0.10, ece(figures.after.get(("type", kind))))
-    few, many = (ece(figures.after.get(("few or many", name))) for name in (FEW, MANY))
-    yield at_most(f"ECE beyond {FEW_OPTIONS} options, against {FEW}", few, many, digits=3)
-
-
-def order_targets(rates: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """What changes an answer that should not."""
-    found = {rate["name"]: rate for rate in rates}
-    for name, what, aim in (("order", "answers changed by one rotation", 0.08), ("ids", "by renaming ids", 0.0)):
-        rate = found.get(name)
-        yield at_most(what, aim, rate["changed_askings"] / rate["askings"] if rate and rate["askings"] else None)
-
-
-def ece(group: Group | None) -> float | None:
-    """Of 15 bins of equal width; None of no group."""
-    return None if group is None else group.equal_width.ece.value
-
-
-def at_most(what: str, aim: float | None, value: float | None, digits: int = 2) -> tuple[str, ...]:
-    """A row of the targets."""
-    verdict = NOT_MEASURED if value is None or aim is None else "met" if value <= aim else "missed"
-    return what, f"at most {number(aim, digits)}", number(value), verdict, ""
 
 
 def groups(figures: Figures) -> Table:

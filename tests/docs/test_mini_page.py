@@ -45,7 +45,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The script, as a module."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield importlib.import_module("mini_report")
-    for name in ("mini_report", "mini_tables"):
+    for name in ("mini_report", "mini_tables", "mini_targets"):
         sys.modules.pop(name, None)
 
 
@@ -96,11 +96,11 @@ def test_every_task_is_in_one_group(report: Any) -> None:
 
 
 def test_targets_of_accuracy_are_means_of_tasks(report: Any) -> None:
-    everyday = dict(zip(report.made.EVERYDAY, (20, 18, 18, 16), strict=True))
+    everyday = dict(zip(report.mini_targets.EVERYDAY, (20, 18, 18, 16), strict=True))
     unseen = dict.fromkeys(report.made.UNSEEN, 13)
     # What is drawn by lot, or worded as nothing in training, is answered wrongly here, and that must not count.
     families = {each.name: 1 if each.held else 19 for each in FAMILIES} | {"lookup_64": 16}
-    found = verdicts(report.made.targets(figures(report, made(everyday | unseen | families)), [], 9.5))
+    found = verdicts(report.mini_targets.targets(figures(report, made(everyday | unseen | families)), [], 9.5))
     assert found["accuracy, mean of reviews, spam, satire, log_severity"] == ("0.900", "met")
     assert next(cells for what, cells in found.items() if "never trained)" in what) == ("0.650", "missed")
     assert found["accuracy, mean of the families"][1] == "met"
@@ -109,7 +109,7 @@ def test_targets_of_accuracy_are_means_of_tasks(report: Any) -> None:
 
 
 def test_a_target_without_its_tasks_is_not_measured(report: Any) -> None:
-    found = verdicts(report.made.targets(figures(report, made({"reviews": 20, "spam": 20})), [], None))
+    found = verdicts(report.mini_targets.targets(figures(report, made({"reviews": 20, "spam": 20})), [], None))
     assert found["accuracy, mean of reviews, spam, satire, log_severity"] == ("-", "not measured")
     assert found["ECE, never trained together"][1] == "not measured"
     assert found["ECE, never trained, the five named ones together"][1] == "not measured"
@@ -122,7 +122,7 @@ def test_targets_of_calibration(report: Any) -> None:
     # All say 0.8: 16 of 20 is calibrated, 20 of 20 off by 0.2, and together they are off by 0.1.
     few = made({"reviews": 16, "spam": 20, "tool_fits": 15, "answerable": 15})
     many = made({"occupation": 17}, n_options=20)
-    table = report.made.targets(figures(report, report.joined([few, many])), [], None)
+    table = report.mini_targets.targets(figures(report, report.joined([few, many])), [], None)
     found = verdicts(table)
     assert found["ECE, noul"] == ("0.025", "met")
     assert found["ECE, choice"] == ("0.050", "met")
@@ -135,7 +135,7 @@ def test_targets_of_calibration(report: Any) -> None:
 
 def test_what_is_drawn_by_lot_is_aimed_at_by_its_calibration_alone(report: Any) -> None:
     drawn = figures(report, made({"chance": 16, "unsaid": 10}))
-    rows = [row for row in report.made.targets(drawn, [], None).rows if "uncertain by design" in row[0]]
+    rows = [row for row in report.mini_targets.targets(drawn, [], None).rows if "uncertain by design" in row[0]]
     assert [row[:4] for row in rows] == [
         ("ECE, uncertain by design together", "at most 0.05", "0.150", "missed"),
         ("ECE, uncertain by design one by one", "at most 0.05", "1 of 2 tasks", "missed"),
@@ -147,14 +147,25 @@ def test_what_is_drawn_by_lot_is_aimed_at_by_its_calibration_alone(report: Any) 
 
 def test_more_options_may_not_be_calibrated_worse(report: Any) -> None:
     both = report.joined([made({"reviews": 16}), made({"occupation": 8}, n_options=20)])
-    found = verdicts(report.made.targets(figures(report, both), [], None))
+    found = verdicts(report.mini_targets.targets(figures(report, both), [], None))
     assert found["ECE beyond 10 options, against up to 10"] == ("0.400", "missed")
+    # What chance makes of so few is no worse, though the others' ECE is 0.
+    both = report.joined([made({"reviews": 16}), made({"occupation": 17}, n_options=20)])
+    rows = report.mini_targets.targets(figures(report, both), [], None).rows
+    (row,) = [row for row in rows if row[0].startswith("ECE beyond")]
+    floor = row[1].removeprefix("at most ")
+    assert row[2:] == ("0.050", "met", f"0.000 of 20 decisions up to 10; the noise floor of 20 is {floor}")
+    assert 0.1 < float(floor) < 0.3
+    # Where few options are calibrated worse than chance would have it, theirs is the measure.
+    both = report.joined([made({"reviews": 6}), made({"occupation": 8}, n_options=20)])
+    found = verdicts(report.mini_targets.targets(figures(report, both), [], None))
+    assert found["ECE beyond 10 options, against up to 10"] == ("0.400", "met")
 
 
 def test_rotations_count_askings(report: Any) -> None:
     rate = {"name": "order", "changed_what": "options rotated", "n": 10, "changed": 4, "rate": 0.4, "low": 0.1,
             "high": 0.7, "askings": 70, "changed_askings": 5, "largest_shift": 0.3}  # fmt: skip
-    found = verdicts(report.made.targets(figures(report, made({"reviews": 16})), [rate], None))
+    found = verdicts(report.mini_targets.targets(figures(report, made({"reviews": 16})), [rate], None))
     assert found["answers changed by one rotation"] == ("0.071", "met")
     assert report.made.rotations([rate]).rows[0][3:5] == ("5 of 70", "0.071")
 
@@ -328,8 +339,8 @@ def test_what_somebody_else_asked_is_of_the_page_s_groups(report: Any) -> None:
 
 def test_what_calibrates_free_questions_is_none_of_what_is_evaluated(report: Any) -> None:
     asked, items = read_data(ASKED, None), read_data(report.TO_CALIBRATE, None)
-    check_asked(items, 2864, 8349)
-    authors = ("business", "documents", "everyday", "operations", "records", "rules", "texts")
+    check_asked(items, 1224, 3715)
+    authors = ("documents", "everyday", "operations")
     assert {each.task for each in items} == {f"asked_{name}" for name in authors}
     assert report.to_calibrate() == {each.id for each in items}
     assert not shared(asked, items)
@@ -340,11 +351,11 @@ def test_what_calibrates_free_questions_is_none_of_what_is_evaluated(report: Any
 
 
 def test_what_calibrates_free_questions_is_never_shown_as_evaluated(report: Any, tmp_path: Path) -> None:
-    """Even of a task whose name `asked.jsonl` has too."""
+    """Even under a task's name that `asked.jsonl` has."""
     decisions = made({"asked_rules": 20})
-    fitted = replace(decisions, key=tuple(f"asked-rules-{place:03}/q1" for place in range(1, N + 1)))
+    fitted = replace(decisions, key=tuple(f"asked-operations-{place:03}/q1" for place in range(1, N + 1)))
     save_decisions(tmp_path / "fitted.npz", fitted, FACTS)
-    with pytest.raises(ConfigError, match=r"20 items are of `asked_calibrate.jsonl`, as 'asked-rules-001'"):
+    with pytest.raises(ConfigError, match=r"20 items are of `asked_calibrate.jsonl`, as 'asked-operations-001'"):
         report.load([tmp_path / "fitted.npz"])
     said = report.fitted_on(decisions, [tmp_path / "fitted.npz"])
     assert said.startswith("20 other decisions of 1 tasks, 20 asked freely (`asked_calibrate.jsonl`), none of them")
