@@ -153,6 +153,8 @@ def parse() -> argparse.Namespace:
     if options.engines is not None and (options.compile or options.fp8):
         parser.error("--engines names the options of each engine; leave out --compile and --fp8")
     single = "+".join(name for name in ("compile", "fp8") if getattr(options, name)) or "plain"
+    if options.json and not options.json.parent.is_dir():
+        parser.error(f"--json is in {options.json.parent}, which is no folder")
     options.engines = (options.engines or single).split(",")
     unknown = [name for name in options.engines if name not in ENGINES]
     if unknown:

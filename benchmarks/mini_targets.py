@@ -66,14 +66,14 @@ def calibration_targets(figures: Figures) -> Iterator[tuple[str, ...]]:
 
 
 def many_options(figures: Figures) -> tuple[str, ...]:
-    """The ECE of many options against that of few, or against chance: the fewer the decisions, the more it adds."""
+    """The ECE of many options against that of few, and how much of it may be chance: the fewer decisions, the more."""
     few, many = (figures.after.get(("few or many", name)) for name in (FEW, MANY))
     what = f"ECE beyond {FEW_OPTIONS} options, against {FEW}"
     if few is None or many is None:
         return at_most(what, None, None)
     own, floor = few.equal_width.ece.value, many.equal_width.floor.high
-    said = f"{number(own)} of {few.n:,} decisions {FEW}; the noise floor of {many.n:,} is {number(floor)}"
-    return (*at_most(what, max(own, floor), many.equal_width.ece.value, digits=3)[:-1], said)
+    said = f"{many.n:,} decisions, whose noise floor is {number(floor)}, against {few.n:,}"
+    return (*at_most(what, own, many.equal_width.ece.value, digits=3)[:-1], said)
 
 
 def order_targets(rates: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:

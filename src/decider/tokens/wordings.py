@@ -74,6 +74,10 @@ def hash_of(span: tuple[str, ...]) -> int:
     return int.from_bytes(hashlib.blake2b(" ".join(span).encode(), digest_size=8).digest(), "little")
 
 
+FORM = hash_of((FIRST, "words", LAST, "spans", LAST))
+"""Marks a file that has words beside spans; no words and no span hash to it. Without words all would be strange."""
+
+
 def wordings_of(questions: Iterable[Question]) -> Wordings:
     """Of all that a training asks, each question as often as it is asked; words and spans from `LEAST_ASKED` times."""
     asked = {text: (words_of(text), n) for text, n in Counter(map(_instructions, questions)).items()}
@@ -90,12 +94,12 @@ def _often(counted: Iterable[tuple[Counted, int]]) -> set[Counted]:
 
 
 def save_wordings(folder: Path, wordings: Wordings) -> None:
-    """Write them into `folder`. Raises OSError."""
-    np.save(folder / WORDINGS_NAME, np.array(sorted(wordings.known), dtype=np.uint64), allow_pickle=False)
+    """Write them into `folder`, with `FORM` among them. Raises OSError."""
+    np.save(folder / WORDINGS_NAME, np.array(sorted(wordings.known | {FORM}), dtype=np.uint64), allow_pickle=False)
 
 
 def load_wordings(folder: Path) -> Wordings | None:
-    """Those beside the weights in `folder`, or None. Raises ConfigError for a file that is damaged."""
+    """Those beside the weights in `folder`, or None. Raises ConfigError for a file that is damaged or lacks `FORM`."""
     path = folder / WORDINGS_NAME
     if not path.exists():
         return None
@@ -109,7 +113,11 @@ def load_wordings(folder: Path) -> Wordings | None:
     if known.dtype != np.uint64 or known.ndim != 1 or known.size > MOST_KNOWN:
         shown = f"{known.dtype} {list(known.shape)}"
         raise ConfigError(f"{path} holds {shown}; it must be at most {MOST_KNOWN:,} uint64; copy it again")
-    return Wordings(frozenset(known.tolist()))
+    if FORM not in (hashes := frozenset(known.tolist())):
+        raise ConfigError(
+            f"{path} was written by another version of decider; train the model again, or move the file away"
+        )
+    return Wordings(hashes - {FORM})
 
 
 def _instructions(question: Question) -> str:

@@ -15,6 +15,7 @@ from decider.questions.types import Choice, Noul, Question, Score
 from decider.tokens import wordings
 from decider.tokens.config import WORDINGS_NAME
 from decider.tokens.wordings import (
+    FORM,
     LEAST_ASKED,
     Wordings,
     hash_of,
@@ -106,7 +107,8 @@ def test_the_file_gives_back_what_was_saved(tmp_path: Path) -> None:
     assert load_wordings(tmp_path) == known
     assert (tmp_path / WORDINGS_NAME).stat().st_size < 300
     stored = np.load(tmp_path / WORDINGS_NAME).tolist()
-    assert stored == sorted(known.known)
+    assert stored == sorted({*known.known, FORM})
+    assert FORM not in known.known
     save_wordings(tmp_path, Wordings(frozenset()))
     assert load_wordings(tmp_path) == Wordings(frozenset())
 
@@ -129,10 +131,18 @@ def test_another_array_is_refused(
 
 def test_more_than_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_wordings(tmp_path, Wordings(frozenset({1, 2, 3})))
-    monkeypatch.setattr(wordings, "MOST_KNOWN", 3)
+    monkeypatch.setattr(wordings, "MOST_KNOWN", 4)
     assert load_wordings(tmp_path) is not None
-    monkeypatch.setattr(wordings, "MOST_KNOWN", 2)
-    with pytest.raises(ConfigError, match=r"holds uint64 \[3\]; it must be at most 2 uint64"):
+    monkeypatch.setattr(wordings, "MOST_KNOWN", 3)
+    with pytest.raises(ConfigError, match=r"holds uint64 \[4\]; it must be at most 3 uint64"):
+        load_wordings(tmp_path)
+
+
+def test_a_file_of_spans_alone_is_refused(tmp_path: Path) -> None:
+    """As it was written before words were left out: by it, every question would be strange."""
+    spans = [hash_of(span) for span in spans_of(["is", "it", "urgent"])]
+    np.save(tmp_path / WORDINGS_NAME, np.array(sorted(spans), dtype=np.uint64))
+    with pytest.raises(ConfigError, match=r"decider_wordings\.npy was written by another version of decider; train"):
         load_wordings(tmp_path)
 
 

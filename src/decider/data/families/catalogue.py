@@ -98,13 +98,13 @@ FAMILIES = (
     _daily("next_step", BOTH, "2 to 13; yes, no", "an agent's next step; goal reached?", 13000, sorting.next_step),
     _daily("grading", SCORE, "2 to 7", "which level of one of 46 scales a text has", 14000, remarks.grading),
     _daily("leads", NOUL, "yes, no", "money, say, time and size of a prospect", 9000, remarks.leads),
-    _daily("guard", BOTH, "2 to 12; yes, no", "private data, money, insults, off topic", 10000, remarks.guard),
+    _daily("guard", BOTH, "2 to 13; yes, no", "private data, money, insults, off topic", 10000, remarks.guard),
     _daily(
         "attacks", BOTH, "2 to 12; yes, no", "whether a text attacks an AI assistant, and how", 10000, attacks.attacks
     ),
     _daily("aspects", ALL, "2 to 6; 3; yes, no", "what a review praises and blames", 12000, opinions.aspects),
     _daily("entails", BOTH, "2 to 6; yes, no", "what follows from a report of everyday life", 13000, facts.entails),
-    _daily("same_meaning", BOTH, "2 to 6; yes, no", "whether two sentences say the same", 9000, facts.same_meaning),
+    _daily("same_meaning", BOTH, "2 to 8; yes, no", "whether two sentences say the same", 9000, facts.same_meaning),
     _daily("summary_fits", BOTH, "2 to 5; yes, no", "whether a summary is true to a text", 12000, facts.summary_fits),
     _daily(
         "answered",

@@ -84,12 +84,13 @@ def _question(line: str) -> Question:
     if kind == "noul" and options in (["yes"], ["no"]):
         return Question(kind, wordings, {}, options == ["yes"])
     right = [option.startswith("*") for option in options]
-    plain = [option.removeprefix("*") for option in options]
+    plain = [option.removeprefix("*").strip() for option in options]
     if kind == "choice" and 2 * sum(": " in option for option in plain) > len(plain):
         named = dict((*option.split(": ", 1), None)[:2] for option in plain)
     else:
         named = dict.fromkeys(plain)
-    if kind not in ("choice", "score") or sum(right) != 1 or len(named) != len(options) or not all((*wordings, *named)):
+    distinct = len(named) == len(options) >= 2
+    if kind not in ("choice", "score") or sum(right) != 1 or not distinct or not all((*wordings, *named)):
         raise ValueError(f"no question that can be asked: {line[:120]!r}")
     gold = list(named)[right.index(True)] if kind == "choice" else right.index(True)
     return Question(kind, wordings, named, gold)
