@@ -162,6 +162,20 @@ def test_more_options_may_not_be_calibrated_worse(report: Any) -> None:
     assert found["ECE beyond 10 options, against up to 10"] == ("0.400", "met")
 
 
+def test_aims_are_those_that_were_set(report: Any) -> None:
+    rows = report.mini_targets.targets(figures(report, made({"reviews": 16})), [], None).rows
+    aims = {row[0]: row[1] for row in rows}
+    for group, aim in (("trained", 0.05), ("family", 0.05), ("daily", 0.05), ("lot", 0.05), ("never", 0.08)):
+        for how in ("together", "one by one"):
+            assert aims[f"ECE, {report.made.GROUPS[group]} {how}"] == f"at most {aim:.2f}"
+    assert [aims[f"ECE, {kind}"] for kind in ("choice", "score", "noul")] == ["at most 0.10"] * 3
+    assert aims["answers changed by one rotation"] == "at most 0.08"
+    assert aims["by renaming ids"] == "at most 0.00"
+    never = {"name": "ids", "askings": 20, "changed_askings": 0}
+    found = verdicts(report.mini_targets.targets(figures(report, made({"reviews": 16})), [never], None))
+    assert found["by renaming ids"] == ("0.000", "met")
+
+
 def test_rotations_count_askings(report: Any) -> None:
     rate = {"name": "order", "changed_what": "options rotated", "n": 10, "changed": 4, "rate": 0.4, "low": 0.1,
             "high": 0.7, "askings": 70, "changed_askings": 5, "largest_shift": 0.3}  # fmt: skip

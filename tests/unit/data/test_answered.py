@@ -143,3 +143,21 @@ def test_answers_are_sorted_and_equal_ones_are_seen_in_figures_and_words() -> No
 def test_items_are_json() -> None:
     for item in made("seed 1")[:50]:
         assert json.loads(json.dumps(item.state)) == item.state
+
+
+def test_yes_and_no_are_described_by_what_they_mean() -> None:
+    def asked_by(wordings: tuple[str, ...], text: str) -> bool:
+        parts = (re.escape(wording).replace(re.escape("{q}"), ".+") for wording in wordings)
+        return any(re.fullmatch(part, text, re.DOTALL) for part in parts)
+
+    described = 0
+    for item in made("seed 0"):
+        for question in item.questions.values():
+            criteria = question.get("criteria")
+            if question["type"] != "noul" or not isinstance(criteria, dict):
+                continue
+            lacks = asked_by((*answered_asks.LACKS, *answered_asks.INSIDE_NOT), str(question["instructions"]))
+            pair = (criteria["false"], criteria["true"]) if lacks else (criteria["true"], criteria["false"])
+            assert pair in answered_asks.SIDES, question
+            described += 1
+    assert described > 60

@@ -148,3 +148,20 @@ def test_where_a_text_stands_tells_little() -> None:
     for place in (attacks.BARE, attacks.USER, attacks.DATA, attacks.MEMORY):
         assert 0.4 < counts[place][True] / counts[place].total() < 0.6, place
     assert not counts[attacks.OPERATOR][True]
+
+
+def test_yes_and_no_are_described_by_what_they_mean() -> None:
+    described = 0
+    for item in itertools.islice(items(FAMILY, "seed 0"), N):
+        for question in item.questions.values():
+            criteria = question.get("criteria")
+            if question["type"] != "noul" or not isinstance(criteria, dict):
+                continue
+            asks_for_attack = question["instructions"] in attack_asks.IS_ATTACK
+            if not asks_for_attack and question["instructions"] not in attack_asks.IS_HARMLESS:
+                continue
+            sides = (attack_asks.ATTACK_TRUE, attack_asks.ATTACK_FALSE)
+            for key, texts in zip(("true", "false"), sides if asks_for_attack else sides[::-1], strict=True):
+                assert criteria.get(key, texts[0]) in texts
+            described += 1
+    assert described > 100

@@ -42,8 +42,10 @@ The lamp came: with a crack.
 It is on again now.
 C: What is wrong? // The trouble: | nothing | *it is cracked: the glass is broken | late: it came after its day
 C: At which time? | 9:00 | *10:00
-S: How bad? | none | *some | much
-N: Is it on? // on | yes
+S: How bad? | none | * some | much
+N: Is it on? // see http://x | yes
+C: Which is it? | *a: b: c | d: e | f
+C: Which line? | a*: b | *c | d | e | f: g
 ---
 
 [17] door open
@@ -51,18 +53,24 @@ N: Is the door shut? | no
 ---
 {"n": 1}
 N: n is 1 | yes
+---
+[1, 2]
+N: Are there two? | yes
 """
-    first, second, third = parsed(text)
+    first, second, third, fourth = parsed(text)
     assert first.state == "The lamp came: with a crack.\n\nIt is on again now."
     options = {"nothing": None, "it is cracked": "the glass is broken", "late": "it came after its day"}
     assert first.questions == (
         Question("choice", ("What is wrong?", "The trouble:"), options, "it is cracked"),
         Question("choice", ("At which time?",), {"9:00": None, "10:00": None}, "10:00"),
         Question("score", ("How bad?",), {"none": None, "some": None, "much": None}, 1),
-        Question("noul", ("Is it on?", "on"), {}, True),
+        Question("noul", ("Is it on?", "see http://x"), {}, True),
+        Question("choice", ("Which is it?",), {"a": "b: c", "d": "e", "f": None}, "a"),
+        Question("choice", ("Which line?",), dict.fromkeys(("a*: b", "c", "d", "e", "f: g")), "c"),
     )
     assert second == Situation("[17] door open", (Question("noul", ("Is the door shut?",), {}, False),))
     assert third.state == {"n": 1}
+    assert fourth.state == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +83,8 @@ N: n is 1 | yes
         ("state\nC: which? | *a | *b", "no question that can be asked"),
         ("state\nC: which? | *a | a", "no question that can be asked"),
         ("state\nS: how? | *a | ", "no question that can be asked"),
+        ("state\nC: which? | *a", "no question that can be asked"),
+        ("state\nC:  | *a | b", "no question that can be asked"),
         ("state\nN: so? | yes\nmore state", "no question that can be asked: 'more state'"),
     ],
 )
@@ -97,9 +107,11 @@ def test_every_question_is_asked_as_it_was_written() -> None:
         for wording in question.wordings
     }
     orders: Counter[bool] = Counter()
+    seen: Counter[str] = Counter()
     for item in itertools.islice(items(WRITTEN, "seed 0"), N):
         for key, asked in item.questions.items():
             question = written[flat(item.state), str(asked["instructions"])]
+            seen["another wording"] += asked["instructions"] != question.wordings[0]
             assert asked["type"] == question.kind
             assert item.gold[key] == question.gold
             if question.kind == "score":
@@ -109,7 +121,16 @@ def test_every_question_is_asked_as_it_was_written() -> None:
                 assert question.gold in names
                 assert set(names) <= set(question.options)
                 orders[names == list(question.options)] += 1
+                seen["fewer options"] += len(names) < len(question.options)
+                seen["two options"] += len(names) == 2 < len(question.options)
+                seen["descriptions"] += asked["criteria"] == {name: question.options[name] for name in names}
     assert orders[False] > orders[True]
+    assert min(seen["another wording"], seen["fewer options"], seen["two options"]) > 40, seen
+    assert seen["fewer options"] > 1.5 * seen["two options"]
+    assert seen["descriptions"] > 4, seen
+    n_asked = Counter(len(item.questions) for item in itertools.islice(items(WRITTEN, "seed 0"), N))
+    assert n_asked[1] > 0.1 * N
+    assert n_asked[3] > 0.1 * N
 
 
 def test_all_of_it_can_be_asked_and_answers_are_balanced() -> None:

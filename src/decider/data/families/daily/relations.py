@@ -236,9 +236,8 @@ def _measure(rng: random.Random, held: bool, entry: Entry, case: _Case) -> Asked
 
 def _law(rng: random.Random, held: bool, entry: Entry) -> Asked:
     """What one quantity does if the other one goes up, goes down or stays; asked of the rule alone."""
+    # Not the other way round: what follows does not bring about what it follows from.
     x, y = entry["xn"][0], entry["yn"][0]
-    if rng.random() < 0.25:
-        x, y = y, x
     rises, falls = rng.choice(asks.GAPS["rises"])
     up = rng.random() < 0.5
     stays = rng.random() < 0.06
