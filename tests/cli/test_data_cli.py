@@ -134,7 +134,7 @@ def test_list_shows_every_task_and_family(capsys: pytest.CaptureFixture[str], mo
             assert text in line
     reviews = next(line for line in lines if line.startswith("reviews "))
     assert " – " in reviews
-    assert " 2,322 " in reviews
+    assert " 2,325 " in reviews
     satire = next(line for line in lines if line.startswith("satire "))
     assert "400 + 400" in satire
     assert " 12,000 " in satire

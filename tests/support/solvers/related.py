@@ -55,6 +55,12 @@ def _predicates() -> list[tuple[str, str, bool, str, str]]:
     return found
 
 
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    """Compiled once: `re` itself keeps fewer than there are predicates."""
+    return re.compile(text)
+
+
 def _subjects(kind: str, thing: str, text: str) -> list[str]:
     names = set(re.findall(r"\b[A-Z][a-z]+\b", text)) - {"Now", "That", "Who", "Which", "It", "Then"}
     forms = [f"the first {thing}", f"the second {thing}", f"the {thing} on the left", f"the {thing} on the right"]
@@ -101,15 +107,17 @@ def _key(state: str, text: str, options: list[str]) -> str:
     the rule is left unsaid."""
     whole, asked = f"{state}\n{text}", "\n".join((text, *options))
     entries = bank("relations")
-    given = [key for key, entry in entries.items() if max(rank(each, whole) for each in entry["rule"])[0] >= ENOUGH]
     marks = [
         (len(says), key)
         for key, _, _, says, gap in _predicates()
-        if says in asked or (re.search(gap, text) and any(_fills(gap, option, says) for option in options))
+        if says in asked or (_pattern(gap).search(text) and any(_fills(gap, option, says) for option in options))
     ]
     for key, entry in entries.items():
         marks += [(len(noun), key) for field in ("xn", "yn") for noun in entry[field] if noun in asked.lower()]
     assert marks, asked
+    given = {
+        key for key in {key for _, key in marks} if max(rank(each, whole) for each in entries[key]["rule"])[0] >= ENOUGH
+    }
     seen = [mark for mark in marks if mark[1] in given] or [mark for mark in marks if _seen(mark[1], state)]
     return max(seen or marks)[1]
 
@@ -138,7 +146,7 @@ def solve_relations(state: Any, text: str, question: dict[str, Any]) -> Answer:
     subjects = _subjects(entry["kind"][0], entry["thing"][0], "\n".join((whole, *plain.values())))
     nouns = {noun: field for field in ("xn", "yn") for noun in entry[field] if noun in text.lower()}
     gapped = any(
-        re.search(gap, text) and _fills(gap, option, says)
+        _pattern(gap).search(text) and _fills(gap, option, says)
         for each, _, _, says, gap in _predicates()
         for option in plain.values()
         if each == key
