@@ -130,7 +130,8 @@ def test_list_shows_every_task_and_family(capsys: pytest.CaptureFixture[str], mo
             assert text in line
         assert (" never " in line) == (task.name in NEVER)
     for line, family in zip(lines[-len(FAMILIES) :], FAMILIES, strict=True):
-        for text in (family.name, *family.kinds, family.options, f"{family.share:,}", "by program", family.asks):
+        made = "by hand" if family.name == "written" else "by program"
+        for text in (family.name, *family.kinds, family.options, f"{family.share:,}", made, family.asks):
             assert text in line
     reviews = next(line for line in lines if line.startswith("reviews "))
     assert " – " in reviews

@@ -87,6 +87,7 @@ def run_list(_parsed: argparse.Namespace) -> int:
         table.add_row(task.name, kinds, task.options, decisions, items, task.source.package, task.licence, task.asks)
     for family in FAMILIES:
         kinds = ", ".join(family.kinds)
-        table.add_row(family.name, kinds, family.options, "–", f"{family.share:,}", "by program", "–", family.asks)
+        made = "by hand" if family.by_hand else "by program"
+        table.add_row(family.name, kinds, family.options, "–", f"{family.share:,}", made, "–", family.asks)
     Console(highlight=False).print(table)
     return 0

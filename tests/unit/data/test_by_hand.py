@@ -22,7 +22,7 @@ from decider.questions.limits import DEFAULT_LIMITS
 from decider.questions.wire import parse_request
 
 N = 600
-(WRITTEN,) = [family for family in FAMILIES if family.name == "written"]
+(WRITTEN,) = [family for family in FAMILIES if family.by_hand]
 ASKED = sorted((Path(__file__).parents[3] / "benchmarks").glob("asked*.jsonl"))
 ALL = [situation for name in FILES for situation in situations(name)]
 

@@ -31,9 +31,11 @@ def _daily(
     share: int,
     make: Callable[[random.Random, bool], Item],
     *,
+    by_hand: bool = False,
     by_lot: bool = False,
 ) -> Family:
-    return Family(name, kinds, options, asks, share, lambda rng: make(rng, False), lambda rng: make(rng, True), by_lot)
+    sides = (lambda rng: make(rng, False), lambda rng: make(rng, True))
+    return Family(name, kinds, options, asks, share, *sides, by_hand=by_hand, by_lot=by_lot)
 
 
 FAMILIES = (
@@ -115,7 +117,15 @@ FAMILIES = (
         answered.answered,
     ),
     _daily("fields", BOTH, "2 to 9; yes, no", "what a record says, asked freely", 16000, fields.fields),
-    _daily("written", ALL, "2 to 16; 2 to 6; yes, no", "everyday questions, written by hand", 8000, asking.written),
+    _daily(
+        "written",
+        ALL,
+        "2 to 16; 2 to 6; yes, no",
+        "everyday questions, written by hand",
+        8000,
+        asking.written,
+        by_hand=True,
+    ),
     _daily("relations", BOTH, "2 or 3; yes, no", "how one quantity goes with another", 12000, relations.relations),
     _daily("chance", ALL, "2 to 6; yes, no", "what is drawn, by stated odds", 12000, chance.chance, by_lot=True),
     _daily("unsaid", ALL, "2 to 10; 3 or 4; yes, no", "what the state does not say", 12000, unsaid.unsaid, by_lot=True),

@@ -40,6 +40,8 @@ class Family:
     make: Callable[[random.Random], Item]
     held: Callable[[random.Random], Item] | None = None
     """Makes items of phrases that `make` never uses, for the held-out stream; None: that stream uses `make` too."""
+    by_hand: bool = False
+    """Whether people wrote its questions and answers, so that no rule finds the answers again."""
     by_lot: bool = False
     """Whether gold is drawn by known odds, so that a probability can be right and an answer only lucky."""
 
