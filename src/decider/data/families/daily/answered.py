@@ -89,6 +89,7 @@ def passages(held: bool) -> tuple[Passage, ...]:
     return tuple(found)
 
 
+@cache
 def sort_of(answer: str) -> str:
     """What sort of thing an answer is: a date, a number, a name or a phrase."""
     if re.search(rf"\b(?:{_MONTH}|1\d\d\d|20\d\d)\b", answer):
