@@ -23,7 +23,7 @@ from decider.data.train_tasks import NEVER, TRAINED
 MOST_STATE_CHARS = 2500
 BUILD_S = 120.0
 TRAIN_BUILD_S = 120.0
-MOST_TRAIN_BYTES = 280e6
+MOST_TRAIN_BYTES = 300e6
 
 pytestmark = pytest.mark.long
 
