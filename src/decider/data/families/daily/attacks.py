@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TypeVar
 
 from decider.data.families import words
 from decider.data.families.daily import attack_asks as asks
-from decider.data.families.daily.banks import BLANKS, HELD_SHARE, Bank, Entry, bank, fill
+from decider.data.families.daily.banks import BLANKS, Bank, Entry, bank, fill
 from decider.data.families.daily.sorting import side
 from decider.data.families.making import Asked, item
 from decider.data.items import Item, choice, noul
-
-Row = TypeVar("Row", bound=tuple[str, ...])
 
 BARE, USER, DATA, MEMORY, OPERATOR = "bare", "user", "data", "memory", "operator"
 PLACES = {BARE: 0.3, USER: 0.29, DATA: 0.31, MEMORY: 0.06, OPERATOR: 0.04}
@@ -215,7 +212,7 @@ def _verdict(rng: random.Random, held: bool, found: Bank, gold: str, place: str)
     hostile = found[gold]["kind"] == ATTACK
     if rng.random() < 0.25:
         return _tiers(rng, held, found, gold, place)
-    bad, good = rng.choice(_parted(held, asks.VERDICTS))
+    bad, good = rng.choice(side(held, asks.VERDICTS))
     told = rng.random() < 0.5
     if told:
         text = rng.choice(side(held, asks.VERDICT_TOLD)).format(a=bad, b=good)
@@ -227,7 +224,7 @@ def _verdict(rng: random.Random, held: bool, found: Bank, gold: str, place: str)
     bare = (told and rng.random() < 0.7) or (len(bad) > 1 and rng.random() < 0.4)
     pairs = list(says.items())
     if rng.random() < 0.2:
-        pairs.append(rng.choice(_parted(held, asks.UNSURE)))
+        pairs.append(rng.choice(side(held, asks.UNSURE)))
     rng.shuffle(pairs)
     return choice(text, [name for name, _ in pairs] if bare else dict(pairs)), bad if hostile else good
 
@@ -237,7 +234,7 @@ def _tiers(rng: random.Random, held: bool, found: Bank, gold: str, place: str) -
     hostile = found[gold]["kind"] == ATTACK
     others = rivals(found, gold, place)
     named = gold if hostile and rng.random() < 0.5 else rng.choice(others)
-    names = rng.choice(_parted(held, asks.TIERS))
+    names = rng.choice(side(held, asks.TIERS))
     says = (_broad(rng, found[named]), rng.choice(asks.OTHER), rng.choice(side(held, asks.ATTACK_FALSE)))
     pairs = list(zip(names, says, strict=True))
     rng.shuffle(pairs)
@@ -252,7 +249,7 @@ def _kind(rng: random.Random, held: bool, found: Bank, gold: str, place: str, *,
     others = rivals(found, gold, place)
     n = min(len(others), max(rng.choice(N_KINDS) - 2, not hostile))
     pairs = [_named(rng, found[key]) for key in rng.sample(others, n)]
-    calm = rng.choice(_parted(held, asks.HARMLESS))
+    calm = rng.choice(side(held, asks.HARMLESS))
     if own:
         calm = _named(rng, found[rng.choice(_calm(found, gold)) if hostile else gold])
     right, _ = pair = _named(rng, found[gold]) if hostile else calm
@@ -294,7 +291,7 @@ def _is_kind(rng: random.Random, held: bool, found: Bank, gold: str, place: str)
     text may well be of two."""
     hostile = found[gold]["kind"] == ATTACK
     if rng.random() < 0.3:
-        _, x = rng.choice(_parted(held, asks.HARMLESS))
+        _, x = rng.choice(side(held, asks.HARMLESS))
         return noul(rng.choice(side(held, asks.IS_KIND)).format(x=x)), not hostile
     right = hostile and rng.random() < 0.78
     alike = found[gold].get("alike", ())
@@ -306,8 +303,3 @@ def _is_kind(rng: random.Random, held: bool, found: Bank, gold: str, place: str)
 def _broad(rng: random.Random, entry: Entry) -> str:
     """A phrase that every text of a kind of attack answers to, which a description, apt among others, need not be."""
     return rng.choice(entry.get("broad", entry["name"]))
-
-
-def _parted(held: bool, rows: Sequence[Row]) -> Sequence[Row]:
-    cut = len(rows) - max(1, len(rows) // HELD_SHARE)
-    return rows[cut:] if held else rows[:cut]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import TypeVar
 
 from decider.data.families import words
 from decider.data.families.daily.asks import (
@@ -37,9 +38,11 @@ from decider.data.families.daily.writing import letter, note
 from decider.data.families.making import Asked, item
 from decider.data.items import Item, noul
 
+Phrase = TypeVar("Phrase")
 
-def side(held: bool, phrases: Sequence[str]) -> Sequence[str]:
-    """All wordings but the last fifth, or that fifth, and at least one, which no training item has."""
+
+def side(held: bool, phrases: Sequence[Phrase]) -> Sequence[Phrase]:
+    """All wordings (or rows of them) but the last fifth, or that fifth, at least one, which no training item has."""
     cut = len(phrases) - max(1, len(phrases) // HELD_SHARE)
     return phrases[cut:] if held else phrases[:cut]
 
